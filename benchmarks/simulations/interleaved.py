@@ -1,12 +1,13 @@
 """Simulated runs in turns on a machine that drifts -> level and power of paired and unpaired tests.
 
 Turns are A, B, A, B ... Normal noise; the machine slows down evenly from the first repeat to the
-last. No framework runs here.
+last. First columns: the power of the paired test that a dry run states. No framework runs here.
 """
 
 import numpy
 
 from dlperf_slurm.results.significance import FASTER, SLOWER, decide
+from dlperf_slurm.stats.power import compute_power
 from dlperf_slurm.stats.signed_rank import remove_drift
 
 SEED = 2020
@@ -33,7 +34,8 @@ def count_verdicts(noise: float, repeats: int, drift: float, ratio: float) -> li
 
 def main() -> None:
     """Print a Markdown table: each cell has the share of the unpaired and of the paired test."""
-    names = [f"B {1 - r:.0%} slower, {d:.0%} drift" for r in RATIOS for d in DRIFTS]
+    names = [f"stated, {1 - r:.0%}" for r in RATIOS[1:]]
+    names += [f"B {1 - r:.0%} slower, {d:.0%} drift" for r in RATIOS for d in DRIFTS]
     print(f"seed {SEED}, {TRIALS} pairs of runs each; unpaired, paired\n")
     print("| noise | repeats | " + " | ".join(names) + " |\n|---|---|" + "---|" * len(names))
     for noise in (0.005, 0.01):
@@ -41,7 +43,10 @@ def main() -> None:
             shares = [
                 count_verdicts(noise, repeats, drift, ratio) for ratio in RATIOS for drift in DRIFTS
             ]
-            cells = " | ".join(f"{a:.1%}, {b:.1%}" for a, b in shares)
+            said = [compute_power(repeats, noise, 1 - r, is_paired=True) for r in RATIOS[1:]]
+            cells = " | ".join(
+                [*(f"{one:.1%}" for one in said), *(f"{a:.1%}, {b:.1%}" for a, b in shares)]
+            )
             print(f"| {noise:.1%} | {repeats} | {cells} |", flush=True)
 
 

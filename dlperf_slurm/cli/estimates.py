@@ -17,16 +17,19 @@ if TYPE_CHECKING:
     from dlperf_slurm.jobs.plan import Plan
 
 
-def describe_estimates(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
+def describe_estimates(
+    plan: "Plan", loaded: "LoadedSite", results: Path, is_interleaved: bool
+) -> list[str]:
     """Return lines on how long the run will take, and on which slowdowns it can detect.
 
-    Both are estimated from earlier runs in the folder `results`, if there are any.
+    Both are estimated from earlier runs in the folder `results`, if there are any. An interleaved
+    run is compared with its counterpart pair by pair.
     """
     from dlperf_slurm.results.duration_history import describe_time, get_task_seconds
 
     seconds = get_task_seconds(plan, loaded.name, results)
     time = describe_time(plan, seconds, is_local=loaded.site.scheduler == "local")
-    return [*([time] if time else []), *_describe_power(plan, loaded, results)]
+    return [*([time] if time else []), *_describe_power(plan, loaded, results, is_interleaved)]
 
 
 def describe_local_run(
@@ -74,7 +77,9 @@ def _describe_cases(plan: "Plan") -> list[str]:
     return lines
 
 
-def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
+def _describe_power(
+    plan: "Plan", loaded: "LoadedSite", results: Path, is_interleaved: bool
+) -> list[str]:
     """Return lines that say which slowdowns the planned repeats can detect.
 
     They follow from the spread of throughputs that the site had in earlier runs.
@@ -89,9 +94,10 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
         unit = ("block", blocks) if blocks > 1 else ("repeat", repeats)
         planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))
     if not list_run_ids(results):
-        return describe_power(planned, ())
+        return describe_power(planned, (), is_interleaved)
     from dlperf_slurm.results.history.run_cache import read_run_cache
 
     entries = read_run_cache(results).list_entries()
     here = [entry for entry in entries if entry["site_name"] == loaded.name]
-    return describe_power(planned, [(entry["case_id"], entry["samples_per_s"]) for entry in here])
+    measured = [(entry["case_id"], entry["samples_per_s"]) for entry in here]
+    return describe_power(planned, measured, is_interleaved)

@@ -158,7 +158,9 @@ def run_plan(options: argparse.Namespace) -> None:
     _print_plan(options, loaded, plan)
 
 
-def _print_plan(options: argparse.Namespace, loaded: "LoadedSite", plan: "Plan") -> None:
+def _print_plan(
+    options: argparse.Namespace, loaded: "LoadedSite", plan: "Plan", is_interleaved: bool = False
+) -> None:
     """Print a plan with the site, notes on the settings, and the expected duration."""
     from dlperf_slurm.cli.estimates import describe_estimates
     from dlperf_slurm.config.site import explain_choice
@@ -173,7 +175,7 @@ def _print_plan(options: argparse.Namespace, loaded: "LoadedSite", plan: "Plan")
     console.print(Text(f"site {loaded.name}: {explain_choice(options.site)}"))
     console.print()
     print_plan(plan, console)
-    for line in describe_estimates(plan, loaded, options.results):
+    for line in describe_estimates(plan, loaded, options.results, is_interleaved):
         console.print(Text(line))
     for line in list_missing_environments(plan.sites):
         console.print(Text(f"note: {line}", style="yellow"))
@@ -215,7 +217,7 @@ def run_submit(options: argparse.Namespace) -> None:
                 raise failure
     if options.dry_run:
         for matrix in checked:
-            _print_plan(options, matrix.loaded, matrix.plan)
+            _print_plan(options, matrix.loaded, matrix.plan, second is not None)
 
 
 def _find_matrices(options: argparse.Namespace) -> "tuple[Path, Optional[Path]]":

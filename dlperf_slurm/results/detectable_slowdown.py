@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.results.power_cache import get_power
-from dlperf_slurm.stats.fligner_policello import count_needed_values
+from dlperf_slurm.results.significance import choose_test
 from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.power import POWER, pool_spreads
 
@@ -29,12 +29,15 @@ class PlannedRepeats(NamedTuple):
 
 
 def describe_power(
-    planned: Sequence[PlannedRepeats], measured: Iterable[tuple[str, Sequence[float]]]
+    planned: Sequence[PlannedRepeats],
+    measured: Iterable[tuple[str, Sequence[float]]],
+    is_paired: bool = False,
 ) -> list[str]:
     """Describe which slowdown a comparison of two runs would detect, one line per repeat count.
 
     `measured` has the case ids and samples of earlier runs on the same site. The spread is the
-    median over the planned cases among them; without any, typical spreads are assumed.
+    median over the planned cases among them; without any, typical spreads are assumed. With
+    `is_paired`, the two runs are interleaved.
     """
     earlier: dict[str, list[Sequence[float]]] = {}
     for case_id, samples in measured:
@@ -42,22 +45,24 @@ def describe_power(
             earlier.setdefault(case_id, []).append(samples)
     return [
         _describe_cases(
-            [case for case in planned if (case.number, case.unit) == (count, unit)], earlier
+            [case for case in planned if (case.number, case.unit) == (count, unit)],
+            earlier,
+            is_paired,
         )
         for count, unit in dict.fromkeys((case.number, case.unit) for case in planned)
     ]
 
 
 def _describe_cases(
-    cases: Sequence[PlannedRepeats], earlier: dict[str, list[Sequence[float]]]
+    cases: Sequence[PlannedRepeats], earlier: dict[str, list[Sequence[float]]], is_paired: bool
 ) -> str:
     """Describe which slowdown is detectable for cases with equal numbers of samples.
 
     `earlier` has samples of earlier runs by case id, from which the spread is estimated.
-
     """
     count, what = cases[0].number, count_things(cases[0].number, cases[0].unit)
-    needed = count_needed_values(tests=len(cases))
+    needed = choose_test(is_paired).count_needed_values(tests=len(cases))
+    comparison = "comparison of two interleaved runs" if is_paired else "comparison of two runs"
     if count < needed:
         return (
             f"{what}: too few to detect any slowdown of {_describe_count(cases)}; at least "
@@ -68,25 +73,27 @@ def _describe_cases(
         spread = compute_median([pool_spreads(runs) for runs in known.values()])
         runs = sum(map(len, known.values()))
         source = f"variation {100 * spread:.1f} % (from {runs} earlier runs)"
-        detection = _describe_detection(count, spread, cases)
-        return f"{what}, {source}: a comparison of two such runs {detection}"
-    told = [
-        f"if they vary by {100 * spread:.0f} %, {_describe_detection(count, spread, cases)}"
-        for spread in _USUAL_SPREADS
-    ]
+        detection = _describe_detection(count, spread, cases, is_paired)
+        return f"{what}, {source}: a {comparison} like this one {detection}"
+    told = []
+    for spread in _USUAL_SPREADS:
+        detection = _describe_detection(count, spread, cases, is_paired)
+        told.append(f"if they vary by {100 * spread:.0f} %, {detection}")
     return (
-        f"{what}; no earlier runs show how much they vary. A comparison of two runs like this one, "
+        f"{what}; no earlier runs show how much they vary. A {comparison} like this one, "
         f"{'; '.join(told)}"
     )
 
 
-def _describe_detection(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
+def _describe_detection(
+    count: int, spread: float, cases: Sequence[PlannedRepeats], is_paired: bool
+) -> str:
     """Describe how probably a fixed slowdown is detected, and which slowdown is detected surely.
 
     The fixed one is SLOWDOWN, "surely" is the probability POWER. Each of `cases` has `count`
     samples with the same relative `spread`.
     """
-    chance, least = get_power(count, spread, SLOWDOWN, len(cases))
+    chance, least = get_power(count, spread, SLOWDOWN, len(cases), is_paired)
     return (
         f"detects a slowdown of {100 * SLOWDOWN:.0f} % of {_describe_count(cases)} with a "
         f"probability of {100 * chance:.0f} %, and one of {100 * least:.1f} % with "

@@ -26,17 +26,18 @@ class Power(NamedTuple):
     least: float
 
 
-def get_power(repeats: int, spread: float, slowdown: float, tests: int) -> Power:
+def get_power(repeats: int, spread: float, slowdown: float, tests: int, is_paired: bool) -> Power:
     """Return the statistical power of a comparison of two runs, from the cache or by simulation.
 
     The parameters are those of `stats.power.compute_power`. Errors of the cache are ignored.
     """
-    key = (repeats, spread, slowdown, tests)
+    key = (repeats, spread, slowdown, tests, is_paired)
     name = hashlib.blake2b(ascii(key).encode(), digest_size=16).hexdigest()
     known = load_entry(POWERS, name, __version__)
     if known is not None:
         return Power(*known)
-    power = Power(compute_power(*key), compute_detectable_slowdown(repeats, spread, tests))
+    least = compute_detectable_slowdown(repeats, spread, tests, is_paired)
+    power = Power(compute_power(*key), least)
     store_entry(POWERS, name, __version__, tuple(power))
     evict_entries(POWERS, MOST_RESULTS)
     return power

@@ -4,7 +4,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
+from dlperf_slurm.stats import signed_rank
 from dlperf_slurm.stats.fligner_policello import count_needed_values, is_refused
 from dlperf_slurm.stats.median import CONFIDENCE
 
@@ -15,6 +17,7 @@ TRIALS = 1000
 # More repeats are simulated as MAX_SIMULATED with a smaller spread: the power depends only on
 # spread / sqrt(repeats), to 0.02.
 MAX_SIMULATED = 200
+MAX_SIMULATED_PAIRS = 50
 
 # Efficiency for normal values, relative to a test that knows their spread: it takes a third more
 # repeats (benchmarks/simulations/verdicts.py).
@@ -43,31 +46,52 @@ def pool_spreads(groups: Sequence[Sequence[float]]) -> float:
 
 
 @lru_cache(maxsize=256)
-def compute_power(repeats: int, spread: float, slowdown: float, tests: int = 1) -> float:
+def compute_power(
+    repeats: int, spread: float, slowdown: float, tests: int = 1, is_paired: bool = False
+) -> float:
     """Return the probability that a comparison of two runs finds a slowdown, such as 0.05 for 5 %.
 
     Each run has so many `repeats` with this `spread` (`measure_spread`); `tests` is the number of
-    tests to correct for. Simulated with log-normal repeats; accurate to 0.02.
+    tests to correct for. With `is_paired`, the runs are interleaved and the test is paired.
+    Simulated with log-normal repeats; accurate to 0.02.
     """
     import numpy
 
+    most = MAX_SIMULATED_PAIRS if is_paired else MAX_SIMULATED
+    if repeats > most:
+        spread *= math.sqrt(most / repeats)
+        return compute_power(most, spread, slowdown, tests, is_paired)
+    if is_paired:
+        averages = spread * _simulate_pairs(repeats) + math.log1p(-slowdown)
+        found = (averages > 0).sum(axis=1)
+        rejected = signed_rank.count_rejected(repeats, tests=tests)
+        return float((numpy.minimum(found, averages.shape[1] - found) < rejected).mean())
     if repeats < count_needed_values(tests=tests):
         return 0.0
-    if repeats > MAX_SIMULATED:
-        spread *= math.sqrt(MAX_SIMULATED / repeats)
-        return compute_power(MAX_SIMULATED, spread, slowdown, tests)
     random = numpy.random.default_rng(SEED)
     first, second = numpy.exp(spread * random.standard_normal((2, TRIALS, repeats)))
     found = is_refused(first, (1 - slowdown) * second, CONFIDENCE, tests)
     return float(found.mean())
 
 
-def compute_detectable_slowdown(repeats: int, spread: float, tests: int = 1) -> float:
+@lru_cache(maxsize=4)
+def _simulate_pairs(repeats: int) -> Any:
+    """Simulate interleaved runs with a spread of 1 -> Walsh averages without trend [trials, n]."""
+    import numpy
+
+    noise = numpy.random.default_rng(SEED).standard_normal((TRIALS, 2, repeats))
+    pairs = (signed_rank.remove_drift(*pair) for pair in numpy.exp(noise))
+    return numpy.array([signed_rank.list_averages(*pair) for pair in pairs])
+
+
+def compute_detectable_slowdown(
+    repeats: int, spread: float, tests: int = 1, is_paired: bool = False
+) -> float:
     """Return the smallest slowdown that `compute_power` finds with probability POWER, to 0.001."""
     low, high = 0.0, 1.0
     while high - low > 0.0005:
         middle = (low + high) / 2
-        if compute_power(repeats, spread, middle, tests) < POWER:
+        if compute_power(repeats, spread, middle, tests, is_paired) < POWER:
             low = middle
         else:
             high = middle

@@ -44,7 +44,7 @@ def remove_drift(
 
 def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float = 1.0) -> Tails:
     """Test the hypothesis that the second value of each pair is `ratio` times the first one."""
-    averages = _list_averages(first, second) - math.log(ratio)
+    averages = list_averages(first, second) - math.log(ratio)
     # a Walsh average of 0 counts half; the statistic is the number of positive ones
     positive = float((averages > _TOLERANCE).sum() + (abs(averages) <= _TOLERANCE).sum() / 2)
     total = len(averages)
@@ -64,9 +64,8 @@ def compute_ratio_interval(
     count = _count_pairs(first)
     if count < count_needed_values(confidence):
         return None
-    ascending = _list_averages(first, second)
-    # the number of Walsh averages that may be on the other side of a ratio that is rejected
-    rejected = int((2 * _find_null(count) <= 1 - confidence + _TOLERANCE).sum())
+    ascending = list_averages(first, second)
+    rejected = count_rejected(count, confidence)
     return Interval(math.exp(ascending[rejected - 1]), math.exp(ascending[-rejected]))
 
 
@@ -74,7 +73,7 @@ def estimate_ratio(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the ratio second / first: the median of the Walsh averages (Hodges & Lehmann 1963)."""
     import numpy
 
-    return math.exp(float(numpy.median(_list_averages(first, second))))
+    return math.exp(float(numpy.median(list_averages(first, second))))
 
 
 def count_needed_values(confidence: float = CONFIDENCE, tests: int = 1) -> int:
@@ -82,11 +81,19 @@ def count_needed_values(confidence: float = CONFIDENCE, tests: int = 1) -> int:
     return math.ceil(math.log2(2 * tests / (1 - confidence)) - _TOLERANCE)
 
 
+def count_rejected(count: int, confidence: float = CONFIDENCE, tests: int = 1) -> int:
+    """Return below how many Walsh averages on one side of a ratio `count` pairs reject the ratio.
+
+    Two-sided, with Bonferroni's correction for this many `tests`.
+    """
+    return int((2 * tests * _find_null(count) <= 1 - confidence + _TOLERANCE).sum())
+
+
 def _count_pairs(first: Sequence[float]) -> int:
     return min(len(first), MAX_PAIRS)
 
 
-def _list_averages(first: Sequence[float], second: Sequence[float]) -> Any:
+def list_averages(first: Sequence[float], second: Sequence[float]) -> Any:
     """Return the sorted Walsh averages of the logarithms of the pairs' ratios.
 
     A Walsh average is the mean of two of them, or one by itself.

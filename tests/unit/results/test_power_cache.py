@@ -6,7 +6,7 @@ from dlperf_slurm.config.folders import find_cache_dir
 from dlperf_slurm.results import power_cache
 from dlperf_slurm.results.power_cache import POWERS, Power, get_power
 
-QUESTION = (7, 0.01, 0.05, 4)
+QUESTION = (7, 0.01, 0.05, 4, False)
 
 
 @pytest.fixture
@@ -24,11 +24,12 @@ def test_same_question_is_simulated_once(simulations):
 
 
 def test_other_numbers_are_another_question(simulations):
-    for question in (QUESTION, (8, *QUESTION[1:]), (*QUESTION[:3], 5), (7, 0.02, 0.05, 4)):
-        get_power(*question)
-    assert len(simulations) == 4
+    for i, other in enumerate([8, 0.02, 0.04, 5, True]):
+        get_power(*QUESTION[:i], other, *QUESTION[i + 1 :])
     get_power(*QUESTION)
-    assert len(simulations) == 4
+    assert len(simulations) == 6
+    get_power(*QUESTION)
+    assert len(simulations) == 6
 
 
 def test_entry_that_is_damaged_is_made_anew(simulations):

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 
 from dlperf_slurm.stats import power
@@ -14,6 +15,7 @@ from dlperf_slurm.stats.power import (
     measure_spread,
     pool_spreads,
 )
+from dlperf_slurm.stats.signed_rank import compute_tails, remove_drift
 
 
 def test_spread_is_the_deviation_of_logarithms_within_runs():
@@ -41,6 +43,30 @@ def test_detectable_slowdown_is_found_with_the_power_that_is_asked():
     assert compute_power(10, 0.02, compute_detectable_slowdown(10, 0.02)) == pytest.approx(
         POWER, abs=0.02
     )
+
+
+@pytest.mark.parametrize(
+    ("repeats", "slowdown", "tests"), [(6, 0.01, 1), (7, 0.01, 1), (7, 0.0, 1), (7, 0.01, 20)]
+)
+def test_paired_test_of_drifting_runs_finds_it_in_as_many_pairs(repeats, slowdown, tests):
+    random = numpy.random.default_rng(7)
+    found = 0
+    for _ in range(400):
+        speeds = (1 - 0.03 * numpy.linspace(0, 1, 2 * repeats)) * numpy.exp(
+            0.005 * random.standard_normal(2 * repeats)
+        )
+        pair = remove_drift(speeds[::2], (1 - slowdown) * speeds[1::2])
+        found += tests * compute_tails(*pair).two_sided <= 0.05
+    # three standard errors of both simulations
+    expected = pytest.approx(found / 400, abs=0.09)
+    assert compute_power(repeats, 0.005, slowdown, tests, is_paired=True) == expected
+
+
+def test_more_pairs_than_are_simulated_find_more():
+    powers = [compute_power(n, 0.02, 0.01, is_paired=True) for n in (50, 55, 200, 99_999)]
+    assert powers == sorted(powers)
+    assert powers[0] + 0.1 > powers[1]
+    assert powers[3] == 1.0
 
 
 @pytest.mark.not_in_check
