@@ -56,7 +56,7 @@ def follow_run(
     with advise(f"{COMMAND} retry {run.path}"), convert_disk_full_error(run.path):
         try:
             if run.manifest.nodes:
-                show_nodes(run)
+                show_nodes([run])
             else:
                 report_run(run)
         finally:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.options import (
+    RUN_HELP,
     add_command,
     add_json_option,
     add_results_option,
-    add_run_options,
     add_site_options,
 )
-from dlperf_slurm.cli.output import make_console, print_json, say, warn
+from dlperf_slurm.cli.output import make_console, print_json, say, warn, write_file
 from dlperf_slurm.cli.runs import (
     add_wait_options,
     check_submission,
@@ -22,8 +22,11 @@ from dlperf_slurm.cli.runs import (
 from dlperf_slurm.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.results.node_verdicts import NodeVerdicts
 
 
 def add_commands(commands: "Commands") -> None:
@@ -42,9 +45,12 @@ def add_commands(commands: "Commands") -> None:
     add_results_option(parser)
     parser.set_defaults(within=None, exclude_bad_nodes=False)
     parser = add_command(commands, "nodes", run_nodes)
-    add_run_options(parser)
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=f"{RUN_HELP}; default: latest")
+    add_results_option(parser)
     parser.add_argument("--at-least", metavar="PERCENT", default="2%",
         help="slowdown from which a node counts as slow (default: 2%%)")  # fmt: skip
+    parser.add_argument("--markdown", type=Path, metavar="FILE",
+        help="write the tables as Markdown")  # fmt: skip
     add_json_option(parser)
 
 
@@ -118,44 +124,75 @@ def run_nodes(options: argparse.Namespace) -> None:
     from dlperf_slurm.reports.regression_check import parse_percent
 
     least_effect = parse_percent(options.at_least)
-    show_nodes(find_readable_run(options.run, options.results), least_effect, options.json)
+    names = options.runs or [None]
+    runs = [find_readable_run(name, options.results) for name in names]
+    show_nodes(runs, least_effect, options.json, options.markdown)
 
 
-def show_nodes(run: "Run", least_effect: Optional[float] = None, is_json: bool = False) -> None:
-    """Print the verdict on each node of a sweep, and write lists of good and bad nodes to files.
+def show_nodes(
+    runs: "Sequence[Run]",
+    least_effect: Optional[float] = None,
+    is_json: bool = False,
+    markdown: Optional[Path] = None,
+) -> None:
+    """Print the verdict on each node of sweeps, and what differs between the nodes of all runs.
 
-    `least_effect` is the slowdown from which a node is slow, such as 0.02. Raises InputError for a
-    run that is no sweep; BadNodesError, CasesFailedError or InconclusiveError unless all nodes are
-    good.
+    Writes lists of a sweep's good and bad nodes into its report folder. `least_effect` is the
+    slowdown from which a node is slow, such as 0.02. Raises BadNodesError, CasesFailedError or
+    InconclusiveError unless all nodes of the sweeps are good.
     """
-    from dlperf_slurm.files.folders import run_permissions
+    from dlperf_slurm.reports.formats.markdown import write_document
     from dlperf_slurm.reports.node_verdicts_text import (
         guard_nodes,
         serialize_nodes,
+        tabulate_differences,
         tabulate_nodes,
-        write_lists,
     )
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
     from dlperf_slurm.results.collect import collect_outcomes
-    from dlperf_slurm.results.node_verdicts import LEAST_EFFECT, judge_nodes
+    from dlperf_slurm.results.node_differences import list_differences, read_node_facts
+    from dlperf_slurm.results.node_verdicts import LEAST_EFFECT, find_bad_nodes, judge_nodes
 
-    if not run.manifest.nodes:
-        raise InputError(f"{run.path}: not a run of `sweep`, so it has no nodes to compare")
     least = LEAST_EFFECT if least_effect is None else least_effect
-    verdicts = judge_nodes(run.manifest, collect_outcomes(run), least)
+    read = [(run.manifest, collect_outcomes(run)) for run in runs]
+    sweeps = [judge_nodes(*one, least) for one in read if one[0].nodes]
+    facts = read_node_facts(read)
+    if not (facts or sweeps):
+        raise InputError(f"{runs[0].path}: no repeat has a record, so no nodes can be compared")
+    differences = list_differences(facts)
+    bad = find_bad_nodes(sweeps, [cases for manifest, cases in read if not manifest.nodes])
+    tables = [tabulate_nodes(verdicts) for verdicts in sweeps]
+    if differences:
+        tables.append((tabulate_differences(differences, bad), ()))
     if is_json:
-        print_json(serialize_nodes(verdicts))
+        print_json(serialize_nodes(sweeps, differences, bad))
     else:
         console = make_console()
-        table, notes = tabulate_nodes(verdicts)
-        show_table(table, console)
-        print_footnotes(notes, console)
+        for table, notes in tables:
+            show_table(table, console)
+            print_footnotes(notes, console)
+        if facts and not differences:
+            say("No fact in the records differs between nodes")
+    if markdown is not None:
+        text = "\n".join(write_document("Nodes", *one) for one in tables)
+        write_file(markdown, "--markdown", text.encode())
+    judged = iter(sweeps)
+    for run in runs:
+        if run.manifest.nodes:
+            _write_lists(run, next(judged), is_json)
+    guard_nodes(sweeps)
+
+
+def _write_lists(run: "Run", verdicts: "NodeVerdicts", is_quiet: bool) -> None:
+    from dlperf_slurm.files.folders import run_permissions
+    from dlperf_slurm.reports.node_verdicts_text import write_lists
+
     try:
         with run_permissions(run.path):
             paths = write_lists(run, verdicts)
-        if not is_json:
-            for path in paths:
-                say(f"{path.name}: {path}")
     except OSError as error:
         warn(f"the lists of nodes were not written: {error}")
-    guard_nodes(verdicts)
+        return
+    if not is_quiet:
+        for path in paths:
+            say(f"{path.name}: {path}")

@@ -1,6 +1,6 @@
 """The verdicts on the nodes of a sweep -> a table, JSON, lists for Slurm, and an error."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,11 @@ from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.run_directory import REPORT_DIR, Run
 from dlperf_slurm.plain_text import list_some
-from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.reports.comparison_text import SPEED, format_percent
 from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec, tabulate
 from dlperf_slurm.results.columns import list_records
+from dlperf_slurm.results.node_differences import Difference
 from dlperf_slurm.results.node_verdicts import (
     ABSENT,
     FAILED,
@@ -24,12 +25,13 @@ from dlperf_slurm.results.node_verdicts import (
     NodeVerdicts,
 )
 from dlperf_slurm.results.notes import CASE
+from dlperf_slurm.results.provenance import quote
 from dlperf_slurm.stats.median import Interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # in the order of the table
 _ORDER = (FAILED, SLOW, UNDECIDED, NOT_MEASURED, ABSENT, GOOD)
 # file of the report folder -> verdicts of the nodes in it, for --nodelist and --exclude
@@ -41,7 +43,8 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
     order = {verdict: place for place, verdict in enumerate(_ORDER)}
     nodes = verdicts.nodes.assign(problem="", place=verdicts.nodes.verdict.map(order))
     nodes = nodes.sort_values("place", kind="stable", ignore_index=True)
-    marks = FootnoteMarks([(row, CASE, text) for row, text in enumerate(nodes.reason) if text])
+    texts = map(partial(_explain, verdicts.differences), nodes.node, nodes.verdict, nodes.reason)
+    marks = FootnoteMarks([(row, CASE, text) for row, text in enumerate(texts) if text])
     spec = TableSpec(
         "nodes",
         rows=lambda verdicts: nodes,
@@ -63,6 +66,48 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
     )  # fmt: skip
     (table,) = tabulate(spec, verdicts, marks)
     return table, tuple(marks.footnotes.texts)
+
+
+def _explain(differences: Sequence[Difference], node: str, verdict: str, reason: str) -> str:
+    """Return the reason of a verdict; for a bad node with what differs from most others."""
+    own = [one.describe() for one in differences if node in one.nodes]
+    if verdict not in (FAILED, SLOW) or not own:
+        return reason
+    return f"{reason}; differs from most nodes: {list_some(own)}"
+
+
+def tabulate_differences(differences: Sequence[Difference], bad: Mapping[str, str]) -> Table:
+    """Make a table with a row per other value of a fact; those of bad nodes come first.
+
+    `bad` has the verdicts on slow and failed nodes, by node.
+    """
+    rows = sorted(differences, key=lambda one: not any(node in bad for node in one.nodes))
+    has_kinds = any(one.kind for one in rows)
+    return make_table(
+        "What differs between nodes",
+        ["fact", *["kind"] * has_kinds, "most nodes have", "other value", "nodes"],
+        [
+            (
+                one.fact,
+                *[one.kind or "all"] * has_kinds,
+                "no majority" if one.usual is None else quote(one.usual),
+                quote(one.value),
+                f"{len(one.nodes)} of {one.compared}: {_list_nodes(one.nodes, bad)}",
+            )
+            for one in rows
+        ],
+        text_columns=4 + has_kinds,
+        caption=(
+            "values as last recorded, compared between nodes with the same models of GPU and CPU; "
+            "a value that slow nodes alone have is a likely cause"
+        ),
+    )  # fmt: skip
+
+
+def _list_nodes(nodes: Sequence[str], bad: Mapping[str, str]) -> str:
+    """List nodes, the bad ones first: "n3 (slow), n1"."""
+    order = sorted(nodes, key=lambda node: node not in bad)
+    return list_some([f"{node} ({bad[node]})" if node in bad else node for node in order], 8)
 
 
 def _make_cells(place: int, rows: "DataFrame") -> list[Cell]:
@@ -95,23 +140,29 @@ def count_verdicts(verdicts: NodeVerdicts) -> str:
     return ", ".join(f"{found.count(one)} {one}" for one in _ORDER if one in found)
 
 
-def serialize_nodes(verdicts: NodeVerdicts) -> dict[str, Any]:
-    """Return the verdicts as a JSON object, with all numbers in full precision."""
+def serialize_nodes(
+    sweeps: Sequence[NodeVerdicts], differences: Sequence[Difference], bad: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return verdicts and differences as a JSON object, with all numbers in full precision."""
     nodes = []
-    for row in list_records(verdicts.nodes):
-        effects = [
-            {
-                "figure": name,
-                **{key: None if value != value else value for key, value in vars(one).items()},
-            }
-            for name, one in zip(verdicts.figures, row["effects"])
-        ]
-        nodes.append({**row, "effects": effects})
+    for verdicts in sweeps:
+        for row in list_records(verdicts.nodes):
+            effects = [
+                {
+                    "figure": name,
+                    **{key: None if value != value else value for key, value in vars(one).items()},
+                }
+                for name, one in zip(verdicts.figures, row["effects"])
+            ]
+            names = {"run_id": verdicts.manifest.run_id, "least_effect": verdicts.least_effect}
+            nodes.append({**names, **row, "effects": effects})
     return {
         "schema_version": SCHEMA_VERSION,
-        "run_id": verdicts.manifest.run_id,
-        "least_effect": verdicts.least_effect,
         "nodes": nodes,
+        "differences": [
+            {**vars(one), "bad_nodes": [node for node in one.nodes if node in bad]}
+            for one in differences
+        ],
     }
 
 
@@ -133,7 +184,7 @@ def write_lists(run: Run, verdicts: NodeVerdicts) -> list[Path]:
     return paths
 
 
-def guard_nodes(verdicts: NodeVerdicts) -> None:
+def guard_nodes(sweeps: Sequence[NodeVerdicts]) -> None:
     """Raise an error unless all nodes of the sweep are good.
 
     BadNodesError for failed or slow nodes, else CasesFailedError for nodes that were not measured,
@@ -143,7 +194,10 @@ def guard_nodes(verdicts: NodeVerdicts) -> None:
         *((FAILED, BadNodesError), (SLOW, BadNodesError)),
         *((NOT_MEASURED, CasesFailedError), (UNDECIDED, InconclusiveError)),
     )
-    found = [(kind, error, verdicts.list_nodes(kind)) for kind, error in errors]
+    found = [
+        (kind, error, list(dict.fromkeys(n for one in sweeps for n in one.list_nodes(kind))))
+        for kind, error in errors
+    ]
     named = [(f"{kind}: {list_some(nodes)}", error) for kind, error, nodes in found if nodes]
     if named:
         raise named[0][1]("; ".join(text for text, _ in named))

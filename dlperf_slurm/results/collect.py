@@ -35,7 +35,7 @@ class Outcome:
     `rank_step_seconds` is the array [ranks, steps], in the order of the record's ranks, or None.
     `beside` has the other files that the attempt wrote next to its record. `is_unhealthy`: a node
     failed its health check. `submitted_at` is the submission time of the job, formatted as in the
-    run's files; empty if unknown.
+    run's files; empty if unknown. `failed_record` is that of an attempt that failed.
     """
 
     case_id: str
@@ -48,6 +48,7 @@ class Outcome:
     beside: Sidecars = NO_SIDECARS
     is_unhealthy: bool = False
     submitted_at: str = ""
+    failed_record: Optional[Record] = field(default=None, compare=False, repr=False)
 
     def with_times(self, seconds: Any) -> "Outcome":
         """Return a copy with the step times `seconds`, [ranks, steps], and what follows from them.
@@ -224,7 +225,11 @@ def read_outcome(
     if judged.record is None or judged.problem:
         problem = judged.problem or _explain_absence(last_state, submitted_at is not None)
         is_unhealthy = judged.record is not None and describe_unhealthy(judged.record) != ""
-        return Outcome(task.case_id, task.repeat, None, problem, is_unhealthy=is_unhealthy)
+        return Outcome(
+            *(task.case_id, task.repeat, None, problem),
+            is_unhealthy=is_unhealthy,
+            failed_record=judged.record,
+        )
     outcome = Outcome(
         *(task.case_id, task.repeat, judged.record, ""),
         beside=judged.beside,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Optional
 from dlperf_slurm.jobs.manifest import Manifest, get_node
 from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import LISTS, NUMBER, TEXT, make_frame_of_values
+from dlperf_slurm.results.history.node_facts import group_comparable_nodes
+from dlperf_slurm.results.node_differences import (
+    Difference,
+    list_differences,
+    name_kinds,
+    read_node_facts,
+)
 from dlperf_slurm.stats.slow_nodes import NodeEffect, compute_node_effects
+from dlperf_slurm.stats.stragglers import Machine, find_slow_machines
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,6 +59,7 @@ class NodeVerdicts:
     manifest: Manifest
     figures: Sequence[str]
     least_effect: float
+    differences: Sequence[Difference]
     nodes: "DataFrame" = field(compare=False, repr=False)
 
     def list_nodes(self, *verdicts: str) -> list[str]:
@@ -68,30 +77,47 @@ def judge_nodes(
     if one of these figures is lower than on the other nodes by `least_effect` (0.02: 2 %), failed
     if a repeat on it has no valid record, and undecided if it seems slow or has too few blocks
     (`stats.slow_nodes`). A node that is both failed and slow is failed.
+    Nodes are compared with those of their kind: the same model of GPU and CPU.
     """
+    facts = read_node_facts([(manifest, cases)])
+    kinds = name_kinds(facts)
     measured = [case for case in cases if not case.case.reason]
     figures = {
         name: values
         for name, values in _list_figures(manifest, measured)
         if any(value == value for row in values for value in row)
     }
-    effects = compute_node_effects([*figures.values()], least_effect)
+    alike: dict[str, list[int]] = {}
+    for index, node in enumerate(manifest.nodes):
+        alike.setdefault(kinds.get(node, ""), []).append(index)
+    parts = [[rows[index] for index in own] for rows in figures.values() for own in alike.values()]
+    found = iter(compute_node_effects(parts, least_effect))
+    # by node and figure
+    effects: list[list[NodeEffect]] = [[] for _ in manifest.nodes]
+    for own in [*alike.values()] * len(figures):
+        for index, effect in zip(own, next(found)):
+            effects[index].append(effect)
     rows: list[tuple[Any, ...]] = []
     for index, node in enumerate(manifest.nodes):
-        own = [
+        outcomes = [
             outcome
             for case in measured
             for outcome in case.outcomes
             if get_node(outcome.repeat, manifest.nodes) == node
         ]
-        of_node = [by_node[index] for by_node in effects]
-        verdict, reason = _decide_verdict(own, of_node, [*figures], least_effect)
-        count = sum(outcome.record is not None for outcome in own)
-        rows.append((node, verdict, count, len(own), of_node, reason))
+        verdict, reason = _decide_verdict(outcomes, effects[index], [*figures], least_effect)
+        kind = kinds.get(node, "")
+        if verdict == UNDECIDED and len(alike[kind]) == 1:
+            reason = f"no other node is of its kind, {kind}"
+        count = sum(outcome.record is not None for outcome in outcomes)
+        rows.append((node, verdict, count, len(outcomes), effects[index], reason))
     for text in manifest.absent_nodes:
         node, _, state = text.partition(": ")
         rows.append((node, ABSENT, 0, 0, [], f"{state} when the sweep was submitted"))
-    return NodeVerdicts(manifest, [*figures], least_effect, make_frame_of_values(NODES, rows))
+    return NodeVerdicts(
+        *(manifest, [*figures], least_effect, list_differences(facts)),
+        make_frame_of_values(NODES, rows),
+    )
 
 
 def _list_figures(
@@ -157,3 +183,23 @@ def _decide_verdict(
 def _is_open(problem: str) -> bool:
     """Return whether an array task with this problem has not ended, so that a record may follow."""
     return problem in (NOT_SUBMITTED, NO_RECORD_YET) or problem.startswith(_CANCELLED)
+
+
+def find_bad_nodes(
+    sweeps: Sequence[NodeVerdicts], others: Sequence[Sequence[CaseOutcomes]]
+) -> dict[str, str]:
+    """Return the verdict on each slow or failed node of sweeps, and the slow ones of other runs.
+
+    In other runs, a node is slow if it was the slowest of a repeat more often than by chance.
+    """
+    contests = [
+        {Machine(node): seconds for node, seconds in contest.items()}
+        for cases in others
+        for case in cases
+        for contest in group_comparable_nodes(case.records)
+    ]
+    bad = {slow.machine.host: SLOW for slow in find_slow_machines(contests)}
+    for verdicts in sweeps:
+        for kind in (SLOW, FAILED):
+            bad.update(dict.fromkeys(verdicts.list_nodes(kind), kind))
+    return bad

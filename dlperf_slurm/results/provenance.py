@@ -33,6 +33,9 @@ OF_RUN = (
     "gpu_greatest_clock_mhz",
     "gpu_mig",
     "gpu_models",
+    "gpu_nvlinks",
+    "gpu_pcie",
+    "gpu_persistence",
     "gpu_power_limit_watts",
     "gpu_vbios",
     "infiniband",
@@ -90,7 +93,7 @@ class Fact:
         """Describe the values, each with its hosts or repeats: "cpu_model 'A' (n1), 'B' (n2)"."""
         named = ((value, self._list_places(places)) for value, places in self.seen.items())
         # logs of external scripts have no host names
-        values = (f"{_quote(value)} ({name})" if name else _quote(value) for value, name in named)
+        values = (f"{quote(value)} ({name})" if name else quote(value) for value, name in named)
         return f"{self.name} {', '.join(values)}"
 
     def _list_places(self, places: Sequence[tuple[str, int]]) -> str:
@@ -132,7 +135,7 @@ def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
     hosts = dict.fromkeys(
         host
         for record in records
-        for host, facts in _list_hosts(record)
+        for host, facts in list_hosts(record)
         if FAR in facts.get(AFFINITY, "")
     )
     if hosts:
@@ -163,7 +166,7 @@ def list_facts(records: Iterable[Record]) -> list[Fact]:
     told = [
         (host, record.case.repeat, facts)
         for record in records
-        for host, facts in _list_hosts(record)
+        for host, facts in list_hosts(record)
     ]
     names = dict.fromkeys(name for _, _, facts in told for name in facts)
     found = {name: Fact(name) for name in names if name not in NOT_COMPARED}
@@ -173,7 +176,7 @@ def list_facts(records: Iterable[Record]) -> list[Fact]:
     return [*found.values()]
 
 
-def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
+def list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield each host of a record and its facts; versions are those of rank 0."""
     shared = {**record.platform, **record.versions}
     other = {host.host: host.facts for host in record.hosts}
@@ -214,10 +217,10 @@ def _find_outliers(
         (usual, _), *_ = values.most_common(1) or [("", 0)]
         for case_id, (value, text) in known.items():
             if value != usual:
-                yield case_id, f"{text}, else {_quote(usual)}"
+                yield case_id, f"{text}, else {quote(usual)}"
 
 
-def _quote(value: str) -> str:
+def quote(value: str) -> str:
     """Quote a value, cut to MAX_VALUE_CHARACTERS; "none" for an empty one."""
     if not value:
         return "none"

@@ -3,20 +3,30 @@
 from dataclasses import replace
 
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case
+from builders import (
+    make_case,
+    make_manifest,
+    make_outcomes,
+    make_planned_case,
+    make_ranks,
+    make_record,
+)
 
 from dlperf_slurm.errors import BadNodesError, CasesFailedError, InconclusiveError
 from dlperf_slurm.reports.node_verdicts_text import guard_nodes, serialize_nodes, tabulate_nodes
-from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes
-from dlperf_slurm.results.node_verdicts import judge_nodes
+from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
+from dlperf_slurm.results.node_verdicts import find_bad_nodes, judge_nodes
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
 BLOCKS = 4
 
 
-def judge(factors=None, problems=None, absent=()):
-    """Judge eight nodes; `factors` are on the throughput of a node, `problems` in its place."""
-    factors, problems = factors or {}, problems or {}
+def judge(factors=None, problems=None, absent=(), facts=None):
+    """Judge eight nodes; `factors` are on the throughput of a node, `problems` in its place.
+
+    `facts` are those that the records of a node have.
+    """
+    factors, problems, facts = factors or {}, problems or {}, facts or {}
     planned = make_planned_case(repeats=len(NODES) * BLOCKS)
     rates = [
         100 * factors.get(node, 1.0) * (1 + 0.001 * ((7 * block + 3 * place) % 5))
@@ -27,6 +37,10 @@ def judge(factors=None, problems=None, absent=()):
     outcomes = []
     for number, outcome in enumerate(measured):
         node = NODES[number % len(NODES)]
+        record = replace(
+            outcome.record, platform=facts.get(node, {}), job={"SLURM_JOB_NODELIST": node}
+        )
+        outcome = replace(outcome, record=record)
         lost = node in problems
         outcomes.append(replace(outcome, record=None, problem=problems[node]) if lost else outcome)
     manifest = make_manifest(nodes=NODES, absent_nodes=absent, cases=(planned,))
@@ -40,7 +54,7 @@ def get_verdicts(judged):
 def test_sound_nodes_are_good_and_raise_nothing():
     judged = judge()
     assert get_verdicts(judged) == dict.fromkeys(NODES, "good")
-    guard_nodes(judged)
+    guard_nodes([judged])
 
 
 def test_each_node_has_its_verdict_and_the_bad_ones_come_first():
@@ -63,7 +77,7 @@ def test_each_node_has_its_verdict_and_the_bad_ones_come_first():
     ]
     assert any("NODE_FAIL" in note for note in notes)
     with pytest.raises(BadNodesError, match=r"n3.*n2"):
-        guard_nodes(judged)
+        guard_nodes([judged])
 
 
 @pytest.mark.parametrize("problem", [NOT_SUBMITTED, NO_RECORD_YET, "no record: CANCELLED (by 0)"])
@@ -71,7 +85,7 @@ def test_node_that_ran_nothing_is_not_called_bad(problem):
     judged = judge(problems={"n1": problem})
     assert get_verdicts(judged)["n1"] == "not measured"
     with pytest.raises(CasesFailedError, match="n1"):
-        guard_nodes(judged)
+        guard_nodes([judged])
 
 
 def test_node_that_seems_slow_is_undecided_with_the_blocks_that_would_decide():
@@ -82,14 +96,45 @@ def test_node_that_seems_slow_is_undecided_with_the_blocks_that_would_decide():
     assert "undecided" in get_verdicts(judged).values()
     assert judged.nodes.reason.str.contains(r"about \d+ more blocks").any()
     with pytest.raises(InconclusiveError):
-        guard_nodes(judged)
+        guard_nodes([judged])
 
 
 def test_json_has_each_figure_and_no_nan():
-    (_, slow, *_), figures = (
-        serialize_nodes(judge({"n2": 0.9}))[key] for key in ("nodes", "run_id")
-    )
-    assert figures == make_manifest().run_id
+    told = serialize_nodes([judge({"n2": 0.9})], [], {})
+    (_, slow, *_) = told["nodes"]
+    assert slow["run_id"] == make_manifest().run_id
     (effect,) = slow["effects"]
     assert (slow["verdict"], effect["figure"]) == ("slow", "throughput")
     assert effect["low"] < 0.9 < effect["high"] < 0.95
+
+
+def test_nodes_are_compared_with_those_of_their_kind():
+    models = dict.fromkeys(NODES[:4], "A100") | dict.fromkeys(NODES[4:7], "H100") | {"n8": "L4"}
+    speeds = dict.fromkeys(NODES[4:7], 2.0) | {"n3": 0.9, "n8": 0.3}
+    judged = judge(speeds, facts={node: {"gpu_models": model} for node, model in models.items()})
+    found = get_verdicts(judged)
+    assert {node for node, verdict in found.items() if verdict != "good"} == {"n3", "n8"}
+    assert (found["n3"], found["n8"]) == ("slow", "undecided")
+    (reason,) = judged.nodes.reason[judged.nodes.node == "n8"]
+    assert "L4" in reason
+
+
+def test_what_differs_on_a_slow_node_stands_in_its_footnote():
+    facts = {node: {"kernel": "6.1" if node == "n2" else "6.8"} for node in NODES}
+    _, notes = tabulate_nodes(judge({"n2": 0.9}, facts=facts))
+    assert any("kernel '6.1'" in note and "'6.8'" in note for note in notes)
+
+
+def test_slow_node_of_a_run_that_is_no_sweep_is_found_by_its_ranks():
+    case = make_case(nodes=4, devices_per_node=1)
+    planned = make_planned_case("4n1g", repeats=8)
+    records = []
+    for repeat in range(8):
+        ranks = make_ranks(case)
+        ranks = [
+            replace(r, host=f"n{r.rank + 1}", window_seconds=2.0 + repeat * 0.01) for r in ranks
+        ]
+        ranks[2] = replace(ranks[2], window_seconds=2.3)
+        records.append(make_record(case, ranks=tuple(ranks)))
+    outcomes = [Outcome(planned.case_id, n, record, "") for n, record in enumerate(records, 1)]
+    assert find_bad_nodes([], [[CaseOutcomes(planned, tuple(outcomes))]]) == {"n3": "slow"}
