@@ -93,7 +93,7 @@ def run_accept(options: argparse.Namespace) -> None:
         show_table(table, console)
         print_footnotes(notes, console)
     title = f"{accepted.manifest.title}: {count_verdicts(accepted)}"
-    summary = write_document(title, table, notes)
+    summary = write_document(title, [table], notes)
     if options.markdown is not None:
         write_file(options.markdown, "--markdown", summary.encode())
     write_checks(

@@ -70,13 +70,13 @@ def run_compare(options: argparse.Namespace) -> None:
 def _print(compared: "RunComparison", options: argparse.Namespace) -> None:
     from dlperf_slurm.reports.comparison_text import (
         describe_method,
-        list_checks,
         list_hardware_changes,
         name_comparison,
         serialize_comparison,
         tabulate_comparison,
     )
     from dlperf_slurm.reports.formats.markdown import write_document
+    from dlperf_slurm.reports.regression_check import list_comparison_checks
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
 
     table, notes = tabulate_comparison(compared)
@@ -89,5 +89,7 @@ def _print(compared: "RunComparison", options: argparse.Namespace) -> None:
         show_table(table, console)
         print_footnotes(notes, console)
     name = name_comparison(compared)
-    summary = write_document(name, table, notes)
-    write_checks(options, name, list_checks(compared), describe_method(compared), summary)
+    summary = write_document(name, [table], notes)
+    write_checks(
+        options, name, list_comparison_checks(compared), describe_method(compared), summary
+    )

@@ -5,8 +5,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.options import add_command, add_output_options, add_repeated_option
-from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
+from dlperf_slurm.cli.options import (
+    add_ci_options,
+    add_command,
+    add_output_options,
+    add_repeated_option,
+)
+from dlperf_slurm.cli.output import (
+    check_plot_file,
+    make_console,
+    write_checks,
+    write_file,
+    write_plot,
+)
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.program import PROGRAM, find_results_dir
 
@@ -15,6 +26,8 @@ if TYPE_CHECKING:
     from dlperf_slurm.results.history.selection import SelectedHistory
 
 DEFAULT_WINDOW = 5
+# name of the checks and their tables for CI
+NAME = "History of the newest run"
 
 
 def add_commands(commands: "Commands") -> None:
@@ -45,6 +58,7 @@ def add_commands(commands: "Commands") -> None:
         metavar="RUNS",
         help=f"number of earlier runs to compare the newest with ({DEFAULT_WINDOW})",
     )
+    add_ci_options(parser)
     add_output_options(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a line per case and run")
     parser.add_argument("--parquet", type=Path, metavar="FILE", help="the same as Parquet")
@@ -52,8 +66,15 @@ def add_commands(commands: "Commands") -> None:
 
 def run_history(options: argparse.Namespace) -> None:
     """Print the results of each case over all runs; raises InputError if there are none."""
-    from dlperf_slurm.reports.regression_check import guard_history, parse_percent
+    from dlperf_slurm.reports.formats.markdown import write_document
+    from dlperf_slurm.reports.history_text import METHOD, tabulate_history
+    from dlperf_slurm.reports.regression_check import (
+        guard_history,
+        list_history_checks,
+        parse_percent,
+    )
     from dlperf_slurm.results.history.selection import read_history
+    from dlperf_slurm.results.history.timeline import compare_newest
 
     limit = parse_percent(options.fail_if_slower)
     if options.window < 1:
@@ -65,8 +86,14 @@ def run_history(options: argparse.Namespace) -> None:
         print(f"{PROGRAM}: warning: {problem}", file=sys.stderr)
     _write_files(history, options)
     _print(history, options.json)
+    if limit is None and options.junit is None and not options.github:
+        return
+    newest = compare_newest(history.rows, limit, options.window)
+    tables, notes = tabulate_history(history.rows)
+    summary = write_document(NAME, tables, notes)
+    write_checks(options, NAME, list_history_checks(newest, limit), METHOD, summary)
     if limit is not None:
-        guard_history(history.rows, limit, options.window)
+        guard_history(newest, limit)
 
 
 def _write_files(history: "SelectedHistory", options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""A comparison of two runs -> a table with notes, JSON, and checks for a CI system."""
+"""A comparison of two runs -> a table with notes, and JSON."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Optional
 from dlperf_slurm.contract.axes import DYNAMIC
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Cell, Table, join_cells
-from dlperf_slurm.reports.ci_checks import ERROR, FAILURE, PASSED, SKIPPED, Check
 from dlperf_slurm.reports.formats.json import serialize_document
 from dlperf_slurm.reports.tables import (
     FootnoteMarks,
@@ -21,7 +20,7 @@ from dlperf_slurm.results.compare import FOUND, MEAN_LATENCY, PAIR, Row, RunComp
 from dlperf_slurm.results.labels import IDENTITY
 from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, ScaledFormat
-from dlperf_slurm.results.significance import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
+from dlperf_slurm.results.significance import EQUIVALENT
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval
 
 if TYPE_CHECKING:
@@ -236,35 +235,6 @@ def _describe_run(manifest: Manifest) -> dict[str, str]:
     return {
         name: getattr(manifest, name) for name in ("run_id", "title", "site_name", "created_at")
     }
-
-
-def list_checks(compared: RunComparison) -> list[Check]:
-    """Return a CI check per row of `RunComparison.pairs`.
-
-    A FAILURE or ERROR makes `guard_comparison` raise an error; there is none without a limit.
-    """
-    pairs = list_records(compared.pairs)
-    is_guarded = any(pair["samples_a"] for pair in pairs)
-    return [
-        Check(pair["quantity"], pair["case_id"],
-            _find_outcome(pair, compared.limit, is_guarded), describe_pair(pair))
-        for pair in pairs
-    ]  # fmt: skip
-
-
-def _find_outcome(pair: Row, limit: Optional[float], is_guarded: bool) -> str:
-    """Return PASSED, SKIPPED, FAILURE or ERROR for a row of `RunComparison.pairs`.
-
-    `limit` is the allowed slowdown, None for no check. `is_guarded`: run A has a valid result of
-    any case, so that a case without one in A is a new case, and is skipped.
-    """
-    if limit is None:
-        return SKIPPED if pair["verdict"] in (UNDECIDED, NOT_COMPARABLE) else PASSED
-    if is_guarded and not pair["samples_a"]:
-        return SKIPPED
-    if pair["is_beyond_limit"]:
-        return FAILURE
-    return PASSED if pair["is_within_limit"] else ERROR
 
 
 def name_comparison(compared: RunComparison) -> str:

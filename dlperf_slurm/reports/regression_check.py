@@ -1,14 +1,15 @@
-"""Comparisons and the allowed slowdown -> the error that makes a CI job fail, if any."""
+"""Comparisons and the allowed slowdown -> checks for a CI system, and the error of a CI job."""
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.errors import CasesFailedError, InconclusiveError, InputError, SlowerError
+from dlperf_slurm.reports.ci_checks import ERROR, FAILURE, PASSED, SKIPPED, Check
 from dlperf_slurm.reports.comparison_text import describe_pair, format_percent
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.compare import Row, RunComparison
-from dlperf_slurm.results.history.timeline import compare_newest
-from dlperf_slurm.results.significance import NOT_COMPARABLE
+from dlperf_slurm.results.significance import NOT_COMPARABLE, UNDECIDED
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,63 +29,84 @@ def parse_percent(text: Optional[str]) -> Optional[float]:
 
 
 def guard_comparison(compared: RunComparison) -> None:
-    """Raise an error unless run B is shown not to be slower in any case than the limit allows.
+    """Raise an error unless run B is shown not to be slower in any case than `compared.limit`.
 
-    `compared.limit` is the limit. Raises SlowerError if a case is slower than the limit allows,
-    CasesFailedError if one of run A's cases cannot be compared, InconclusiveError if more repeats
-    are needed to show that none is slower.
+    Raises SlowerError if a case is slower than the limit allows, CasesFailedError if one of run A's
+    cases cannot be compared, InconclusiveError if more repeats are needed to show that none is
+    slower.
     """
     guarded = [pair for pair in list_records(compared.pairs) if pair["samples_a"]]
-    slower = [pair for pair in guarded if pair["is_beyond_limit"]]
-    alone = [pair for pair in guarded if pair["verdict"] == NOT_COMPARABLE]
-    undecided = [pair for pair in guarded if not pair["is_within_limit"]]
-    limit = format_percent(compared.limit or 0.0)
-    lines = [
-        f"{pair['case_id']} ({pair['quantity']}): {describe_pair(pair)}"
-        for pair in slower or undecided
-    ]
-    if slower:
-        first_line = f"slower by more than {limit}: {len(slower)} of {len(guarded)} comparisons"
-        raise SlowerError("\n  ".join([first_line, *lines]))
-    if alone or not guarded:
-        raise CasesFailedError(
-            f"{len(alone)} of the {len(guarded)} results of run A cannot be compared; the "
-            "notes give the reasons"
-        )
-    if undecided:
-        first_line = (
-            f"undecided whether slower by more than {limit}: {len(undecided)} of {len(guarded)} "
-            "comparisons"
-        )
-        raise InconclusiveError("\n  ".join([first_line, *lines]))
+    _guard(guarded, compared.limit or 0.0, "results of run A")
 
 
-def guard_history(history: "DataFrame", limit: float, window: int) -> None:
-    """Raise an error unless the newest run is shown not to be slower than the runs before it.
+def guard_history(newest: "DataFrame", limit: float) -> None:
+    """Raise an error unless each case that `compare_newest` compares is within the limit.
 
-    `limit` is the allowed slowdown, such as 0.03; `window` is the number of earlier runs to compare
-    with. Raises SlowerError if a case became slower, CasesFailedError if one cannot be compared,
-    InconclusiveError if more repeats are needed.
+    Raises the same errors as `guard_comparison`.
     """
-    guarded = list_records(compare_newest(history, limit, window))
+    _guard(list_records(newest), limit, "cases of the newest run that have an earlier result")
+
+
+def _guard(guarded: Sequence[Row], limit: float, what: str) -> None:
+    """Raise the error of the worst pairs, if any; `what` names the pairs in its message."""
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]
-    if slower:
-        raise SlowerError(
-            f"slower by more than {format_percent(limit)}: {len(slower)} of "
-            + "\n  ".join([f"{len(guarded)} cases", *map(_describe, slower)])
-        )
-    which = f"of the {len(guarded)} cases of the newest run that have an earlier result"
     alone = [pair for pair in guarded if pair["verdict"] == NOT_COMPARABLE]
-    if alone or not guarded:
-        first_line = f"--fail-if-slower: {len(alone)} {which} cannot be compared"
-        raise CasesFailedError("\n  ".join([first_line, *map(_describe, alone)]))
     undecided = [pair for pair in guarded if not pair["is_within_limit"]]
+    bound = f"slower by more than {format_percent(limit)}"
+    of_all = f"of {len(guarded)} {what}"
+    if slower:
+        raise SlowerError(_list_pairs(f"{bound}: {len(slower)} {of_all}", slower))
+    if alone or not guarded:
+        first_line = f"{len(alone)} {of_all} cannot be compared"
+        raise CasesFailedError(_list_pairs(first_line, alone))
     if undecided:
-        first_line = f"--fail-if-slower: {len(undecided)} {which} need more repeats to decide"
-        raise InconclusiveError("\n  ".join([first_line, *map(_describe, undecided)]))
+        first_line = f"undecided whether {bound}: {len(undecided)} {of_all}"
+        raise InconclusiveError(_list_pairs(first_line, undecided))
 
 
-def _describe(pair: Row) -> str:
-    """Describe the comparison of one case with its reference run in one line."""
-    against = f" against {pair['reference']}" if pair["reference"] else ""
-    return f"{pair['case_id']}{against}: {describe_pair(pair)}"
+def _list_pairs(first_line: str, pairs: Iterable[Row]) -> str:
+    lines = (f"{_name_pair(pair)}: {describe_pair(pair)}" for pair in pairs)
+    return "\n  ".join([first_line, *lines])
+
+
+def _name_pair(pair: Row) -> str:
+    """Name a pair by its case and quantity; one of the history by its case and the earlier run."""
+    if "reference" not in pair:
+        return f"{pair['case_id']} ({pair['quantity']})"
+    return " against ".join(filter(None, (pair["case_id"], pair["reference"])))
+
+
+def list_comparison_checks(compared: RunComparison) -> list[Check]:
+    """List a check per row of `RunComparison.pairs`, which agrees with `guard_comparison`.
+
+    Without a limit nothing fails.
+    """
+    pairs = list_records(compared.pairs)
+    is_guarded = any(pair["samples_a"] for pair in pairs)
+    return [
+        Check(pair["quantity"], pair["case_id"],
+            _find_outcome(pair, compared.limit, is_guarded), describe_pair(pair))
+        for pair in pairs
+    ]  # fmt: skip
+
+
+def list_history_checks(newest: "DataFrame", limit: Optional[float]) -> list[Check]:
+    """List a check per case that `compare_newest` compares, which agrees with `guard_history`."""
+    checks = [
+        Check("history", pair["case_id"], _find_outcome(pair, limit, False),
+            f"{_name_pair(pair)}: {describe_pair(pair)}")
+        for pair in list_records(newest)
+    ]  # fmt: skip
+    text = "no case of the newest run has an earlier result"
+    return checks or [Check("history", "newest run", SKIPPED if limit is None else ERROR, text)]
+
+
+def _find_outcome(pair: Row, limit: Optional[float], is_guarded: bool) -> str:
+    """Return the outcome of a pair; if `is_guarded`, one that only run B has does not fail."""
+    if limit is None:
+        return SKIPPED if pair["verdict"] in (UNDECIDED, NOT_COMPARABLE) else PASSED
+    if is_guarded and not pair["samples_a"]:
+        return SKIPPED
+    if pair["is_beyond_limit"]:
+        return FAILURE
+    return PASSED if pair["is_within_limit"] else ERROR

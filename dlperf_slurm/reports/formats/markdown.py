@@ -24,9 +24,9 @@ def serialize(report: Report) -> dict[str, bytes]:
     return {FILE_NAME: _join(blocks, summary.footnotes).encode()}
 
 
-def write_document(title: str, table: Table, notes: Sequence[str]) -> str:
-    """Format a title, a table and its footnotes, with all text escaped."""
-    return _join([f"# {escape_markdown(title)}", *list_blocks([table])], notes)
+def write_document(title: str, tables: Iterable[Table], notes: Sequence[str]) -> str:
+    """Format a title, tables and their footnotes, with all text escaped."""
+    return _join([f"# {escape_markdown(title)}", *list_blocks(tables)], notes)
 
 
 def _join(blocks: Sequence[str], notes: Sequence[str]) -> str:

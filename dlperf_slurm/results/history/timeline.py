@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.plain_text import matches_pattern
 from dlperf_slurm.results.columns import (
@@ -160,13 +160,13 @@ def get_timeline_title(case_id: str, sizes: str) -> str:
     return f"{case_id} ({sizes})" if sizes else case_id
 
 
-def compare_newest(history: "DataFrame", limit: float, window: int) -> "DataFrame":
+def compare_newest(history: "DataFrame", limit: Optional[float], window: int) -> "DataFrame":
     """Compare each case of the newest run with the median of up to `window` earlier runs.
 
     Earlier runs must have done the same work on the same machine; of two median runs the slower one
-    is used. `limit` is the allowed slowdown, such as 0.05. The column `reference` has the earlier
-    run's id, or "" if there is none. Cases without earlier runs are left out. Verdicts are adjusted
-    for all cases (Holm).
+    is used. `limit` is the allowed slowdown, such as 0.05, or None. The column `reference` has the
+    earlier run's id, or "" if there is none. Cases without earlier runs are left out. Verdicts are
+    adjusted for all cases (Holm).
     """
     newest = max(zip(history.created_at, history.run_id), default=None)
     guarded = []

@@ -11,7 +11,7 @@ from outcome_builders import RATES, make_case_outcomes, scale
 from support.problems import assert_problem
 
 from dlperf_slurm.reports.ci_checks import serialize_junit
-from dlperf_slurm.reports.comparison_text import list_checks
+from dlperf_slurm.reports.regression_check import list_comparison_checks
 from dlperf_slurm.results.compare import compare_runs
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
@@ -75,7 +75,7 @@ def test_slower_run_beyond_the_limit_exits_with_6_and_names_the_cases(run_a, sta
     code, _, err = run_compare([run_a, make_run(staged, "b", 0.9), *LIMIT], capsys)
     first, second, *_ = err.splitlines()
     assert code == 6
-    assert_problem(first, says=("3 %", "2 of 2 comparisons"))
+    assert_problem(first, says=("3 %", "2 of 2"))
     assert_problem(second.strip(), says=("pytorch-resnet50-1n1g-bs8-fp32", "throughput", "0.900"))
 
 
@@ -175,7 +175,7 @@ def test_hostile_texts_leave_junit_well_formed(hostile):
     b = make_case_outcomes(scale(RATES, 0.5))
     manifest = make_manifest(run_id=hostile)
     compared = compare_runs(manifest, [a], manifest, [b], 0.03)
-    text = serialize_junit(hostile, list_checks(compared), hostile)
+    text = serialize_junit(hostile, list_comparison_checks(compared), hostile)
     (failure,) = ElementTree.fromstring(text.encode()).iter("failure")
     shown = failure.get("message")
     assert hostile in shown or ascii(hostile)[1:-1] in shown

@@ -1,4 +1,4 @@
-"""What CI systems are told agrees with the exit code of report, compare and accept."""
+"""What CI systems are told agrees with the exit code of report, compare, history and accept."""
 
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -39,6 +39,8 @@ def list_commands(run_a, staged, day, factor, **options):
     yield ["compare", run_a, run_b]
     yield ["compare", run_a, run_b, "--fail-if-slower", "3%"]
     yield ["compare", run_b, run_a, "--fail-if-slower", "3%"]
+    yield ["history"]
+    yield ["history", "--fail-if-slower", "3%"]
 
 
 @pytest.mark.integration
@@ -68,6 +70,17 @@ def test_github_has_an_annotation_per_case_and_the_tables(run_a, capsys, monkeyp
     summary = Path("summary.md").read_text(encoding="utf-8")
     assert summary.startswith("before\n# ")
     assert "8000" in summary
+
+
+@pytest.mark.integration
+def test_first_run_of_a_history_fails_if_guarded_and_tells_github(run_a, capsys, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    for options, level, expected in ((["--fail-if-slower", "3%"], "error", 5), ([], "warning", 0)):
+        code, _, err = run_main(["history", "--github", *options], capsys)
+        (line,) = [line for line in err.splitlines() if line.startswith("::")]
+        assert (code, line.split()[0]) == (expected, f"::{level}")
+    summary = Path("summary.md").read_text(encoding="utf-8")
+    assert all(summary.count(f"## {case}\n") == 2 for case in (CASE_1, CASE_2))
 
 
 def test_annotations_are_escaped_and_the_worst_come_first():
