@@ -1,8 +1,11 @@
-"""A results folder -> a static site of its runs, of which only changed pages are written again."""
+"""A results folder -> a static site of its runs, as HTML and as Markdown.
+
+Only changed pages are written again.
+"""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +19,11 @@ from dlperf_slurm.jobs.archives import list_readable_runs
 from dlperf_slurm.jobs.run_directory import Run, list_denied, open_run
 from dlperf_slurm.jobs.run_files import fingerprint_files
 from dlperf_slurm.plain_text import count_things
+from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.comparison_text import list_hardware_changes, tabulate_comparison
-from dlperf_slurm.reports.formats import csv
+from dlperf_slurm.reports.formats import csv, markdown
 from dlperf_slurm.reports.formats.html import Section, make_page, render
+from dlperf_slurm.reports.formats.markdown import write_document
 from dlperf_slurm.reports.formats.page.tables import make_html_tables
 from dlperf_slurm.reports.history_text import METHOD, tabulate_history
 from dlperf_slurm.reports.leaderboard import (
@@ -44,6 +49,8 @@ if TYPE_CHECKING:
 # in the site's folder: the digests of its files, and of what each was made from
 STATE_FILE = ".published.json"
 INDEX, HISTORY = "index.html", "history.html"
+# what a repository on GitHub or GitLab shows of the site
+README = "README.md"
 _STATE_BYTES = 16 * MIB
 # timelines per figure of the history
 _PANELS = 8
@@ -172,7 +179,7 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
 
     links: dict[str, str] = {}
     for run_id, run in runs.items():
-        names = [f"runs/{run_id}.html", f"runs/{run_id}.csv"]
+        names = [f"runs/{run_id}.{suffix}" for suffix in ("html", "csv", "md")]
         try:
             site.add(
                 names,
@@ -188,11 +195,11 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
         name = f"compare/{b.run_id}.html"
         try:
             site.add(
-                [name],
+                [name, _name_markdown(name)],
                 _digest(*shared, digests[a.run_id], digests[b.run_id]),
-                lambda a=a, b=b, name=name: {  # type: ignore[misc]
-                    name: find([a, b]).clean_page(_make_comparison(a, b))
-                },
+                lambda a=a, b=b, name=name: find([a, b]).clean_files(  # type: ignore[misc]
+                    _make_comparison(a, b, name)
+                ),
             )
             comparisons[b.run_id] = name
         except (OSError, RecursionError, ValueError, LookupError, InputError) as error:
@@ -201,14 +208,11 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
     everything = _digest(*shared, title, told, digests, links, comparisons)
     entries = entries[entries.run_id.isin([*runs])]
     site.add(
-        [INDEX, HISTORY],
+        [INDEX, README, HISTORY, _name_markdown(HISTORY)],
         everything,
-        lambda: {
-            name: find([*runs.values()]).clean_page(page)
-            for name, page in _make_common_pages(
-                title, rows, entries, links, comparisons, told
-            ).items()
-        },
+        lambda: find([*runs.values()]).clean_files(
+            _make_common_pages(title, rows, entries, links, comparisons, told)
+        ),
     )
     removed = site.finish()
     kept = len(site.digests) - len(site.written)
@@ -232,32 +236,73 @@ def _pair_runs(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
     return pairs
 
 
+def _name_markdown(page: str) -> str:
+    """Return the name of a page's Markdown; other names, such as those of CSV files, stay."""
+    return page.replace(INDEX, README).replace(".html", ".md")
+
+
+def _make_pages(
+    name: str,
+    title: str,
+    lead: str,
+    findings: Sequence[str],
+    links: Sequence[tuple[str, str]],
+    tables: Iterable[Table],
+    notes: Sequence[str] = (),
+    figures: Sequence[Plot] = (),
+    problems: Sequence[str] = (),
+) -> dict[str, str]:
+    """Make a page as HTML and as Markdown; the figures are below the first table."""
+    tables = [*tables]
+    sections = [
+        Section(table, tuple(figures) if number == 0 else ())
+        for number, table in enumerate(make_html_tables(tables, "table", notes))
+    ]
+    page = render(
+        "site.html.j2",
+        **{"title": title, "lead": lead, "findings": findings, "links": links},
+        **{"sections": sections, "problems": problems},
+    )
+    leads = [(label, _name_markdown(link)) for link, label in links if not link.startswith("#")]
+    plain = [
+        replace(
+            table,
+            rows=tuple(
+                tuple(replace(cell, link=_name_markdown(cell.link)) for cell in row)
+                for row in table.rows
+            ),
+        )
+        for table in tables
+    ]
+    texts = [lead, *findings, *problems]
+    return {name: page, _name_markdown(name): write_document(title, plain, notes, texts, leads)}
+
+
 def _make_run_files(run: Run, names: Sequence[str], redaction: Redaction) -> dict[str, str]:
-    """Return the page and the CSV of a run, cleaned of names, by their file names `names`."""
+    """Return the page, CSV and Markdown of a run, cleaned of names, by file name (`names`)."""
     report = make_report(run, {})
     report = replace(report, plots=draw_plots(report, SOME))
     page = make_page(report, home=f"../{INDEX}")
-    table = csv.serialize(report)[csv.FILE_NAME].decode()
-    return dict(zip(names, (redaction.clean_page(page), redaction.clean(table))))
+    texts = [form.serialize(report)[form.FILE_NAME].decode() for form in (csv, markdown)]
+    return redaction.clean_files(dict(zip(names, (page, *texts))))
 
 
-def _make_comparison(a: Run, b: Run) -> str:
-    """Return the HTML of the page that compares run B with the earlier run A."""
+def _make_comparison(a: Run, b: Run, name: str) -> dict[str, str]:
+    """Make the page `name`, which compares run B with the earlier run A."""
     compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b))
     table, notes = tabulate_comparison(compared)
     table = replace(table, caption=table.caption.replace("\n", "; "))
     has_ratio = bool(compared.pairs.speed_ratio.notna().any())
-    return render(
-        "site.html.j2",
-        title=f"{b.manifest.title or b.run_id}: against the run before",
-        lead=f"A: run {a.run_id}, {compared.hardware_a}. B: run {b.run_id}, {compared.hardware_b}.",
-        findings=_list_changes(compared),
-        links=[(f"../{INDEX}", "All runs"), (f"../{HISTORY}", "History")]
+    return _make_pages(
+        name,
+        f"{b.manifest.title or b.run_id}: against the run before",
+        f"A: run {a.run_id}, {compared.hardware_a}. B: run {b.run_id}, {compared.hardware_b}.",
+        _list_changes(compared),
+        [(f"../{INDEX}", "All runs"), (f"../{HISTORY}", "History")]
         + [(f"../runs/{run.run_id}.html", f"Run {name}") for name, run in (("A", a), ("B", b))],
-        sections=_make_sections(
-            [table], notes, [_draw(lambda: plot_comparison(compared))] if has_ratio else []
-        ),
-        problems=(),
+        [table],
+        notes,
+        [_draw(lambda: plot_comparison(compared))] if has_ratio else [],
     )
 
 
@@ -270,16 +315,6 @@ def _list_changes(compared: RunComparison) -> list[str]:
 def _draw(draw: Callable[[], Plot]) -> Plot:
     with draw_for_page():
         return draw()
-
-
-def _make_sections(
-    tables: Sequence[Any], notes: Sequence[str], figures: Sequence[Plot]
-) -> list[Any]:
-    """Make the sections of a page, the figures below the first table."""
-    return [
-        Section(table, tuple(figures) if number == 0 else ())
-        for number, table in enumerate(make_html_tables(tables, "table", notes))
-    ]
 
 
 def _make_common_pages(
@@ -298,20 +333,13 @@ def _make_common_pages(
     bests = list_bests(history)
     days = sorted(row["created_at"][:10] for row in rows)
     sites = ", ".join(sorted({row["site"] for row in rows}))
-    index = render(
-        "site.html.j2",
-        title=title,
-        lead=f"{count_things(len(rows), 'run')} on {sites}; {days[0]} to {days[-1]}.",
-        findings=list_headlines(bests),
-        links=[(HISTORY, "History from run to run"), ("#runs", "Runs")],
-        sections=_make_sections(
-            [
-                *tabulate_leaderboards(bests, links),
-                tabulate_runs(rows, history, links, comparisons),
-            ],
-            (),
-            (),
-        ),
+    index = _make_pages(
+        INDEX,
+        title,
+        f"{count_things(len(rows), 'run')} on {sites}; {days[0]} to {days[-1]}.",
+        list_headlines(bests),
+        [(HISTORY, "History from run to run"), ("#runs", "Runs")],
+        [*tabulate_leaderboards(bests, links), tabulate_runs(rows, history, links, comparisons)],
         problems=problems,
     )
     counts = history.groupby("timeline").run_id.transform("nunique")
@@ -325,14 +353,14 @@ def _make_common_pages(
         for own in [repeated[repeated.timeline.isin(numbers[start : start + _PANELS])]]
     ]
     single = history.timeline.nunique() - repeated.timeline.nunique()
-    page = render(
-        "site.html.j2",
-        title=f"{title}: history",
-        lead=f"{METHOD[0].upper()}{METHOD[1:]}.",
-        findings=[f"Not shown: {count_things(single, 'case')} that only one run measured."]
-        * bool(single),
-        links=[(INDEX, "All runs")],
-        sections=_make_sections(tables, notes, figures),
-        problems=(),
+    page = _make_pages(
+        HISTORY,
+        f"{title}: history",
+        f"{METHOD[0].upper()}{METHOD[1:]}.",
+        [f"Not shown: {count_things(single, 'case')} that only one run measured."] * bool(single),
+        [(INDEX, "All runs")],
+        tables,
+        notes,
+        figures,
     )
-    return {INDEX: index, HISTORY: page}
+    return {**index, **page}

@@ -1,12 +1,13 @@
-"""Texts of a page -> the same without the names of hosts and users."""
+"""Texts of files -> the same without the names of hosts and users."""
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.jobs.journal import read_journal
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.reports.formats.markdown import escape_markdown
 from dlperf_slurm.results.history.node_facts import get_node_name
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class Redaction:
     def __init__(self, hosts: Iterable[str], users: Iterable[str]) -> None:
         names = {get_node_name(host) for host in hosts} - _COMMON
         self._words = {name: f"host-{n}" for n, name in enumerate(sorted(names), start=1)}
-        self._words |= dict.fromkeys({*users} - _COMMON - names, "user")
+        own = {*users} - _COMMON - names
+        self._words |= dict.fromkeys({*own, *map(escape_markdown, own)}, "user")
         stems = {name.rstrip("0123456789") for name in names if name[-1].isdigit()} - _COMMON
         longest = sorted(map(re.escape, self._words), key=len, reverse=True)
         # a host with its domain; a list of hosts as Slurm writes it, "node[01-04,07]"
@@ -51,6 +53,13 @@ class Redaction:
             else _TEXTS.sub(lambda found: self.clean(found[0]), part)
             for part in _MARKUP.split(page)
         )
+
+    def clean_files(self, files: Mapping[str, str]) -> dict[str, str]:
+        """Replace the names in the texts of files by name; those named .html are pages."""
+        return {
+            name: self.clean_page(text) if name.endswith(".html") else self.clean(text)
+            for name, text in files.items()
+        }
 
 
 def find_names(runs: Iterable[Run], entries: "DataFrame") -> Redaction:

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import quote
 
 from dlperf_slurm.plain_text import make_one_line
-from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
 
 FILE_NAME = "report.md"
@@ -13,6 +14,8 @@ SHOWS_PLOTS = False
 # characters with a meaning in CommonMark, GitHub's or pandoc's Markdown: includes underscores at
 # the ends of words, "]" before a link target, entities, and "#" at the end of a heading
 _SPECIAL = re.compile(r"[\\`*<~^$]|(?<![^\W_])_|_(?![^\W_])|\](?=[({])|&(?=#?\w+;)|#(?=#*$)")
+# in the text of a link, unless it is escaped already
+_BRACKET = re.compile(r"(?<!\\)[\[\]]")
 
 
 def serialize(report: Report) -> dict[str, bytes]:
@@ -24,9 +27,17 @@ def serialize(report: Report) -> dict[str, bytes]:
     return {FILE_NAME: _join(blocks, summary.footnotes).encode()}
 
 
-def write_document(title: str, tables: Iterable[Table], notes: Sequence[str]) -> str:
-    """Format a title, tables and their footnotes, with all text escaped."""
-    return _join([f"# {escape_markdown(title)}", *list_blocks(tables)], notes)
+def write_document(
+    title: str,
+    tables: Iterable[Table],
+    notes: Sequence[str],
+    paragraphs: Iterable[str] = (),
+    links: Iterable[tuple[str, str]] = (),
+) -> str:
+    """Format a title, paragraphs, links as (text, address), tables and their footnotes."""
+    leads = [_make_link(escape_markdown(text), address) for text, address in links]
+    blocks = [f"# {escape_markdown(title)}", *map(escape_markdown, paragraphs)]
+    return _join([*blocks, *[" | ".join(leads)] * bool(leads), *list_blocks(tables)], notes)
 
 
 def _join(blocks: Sequence[str], notes: Sequence[str]) -> str:
@@ -47,7 +58,7 @@ def make_table(table: Table) -> str:
     """Format a pipe table without title and caption."""
     figures = len(table.header) - table.text_columns
     alignment = ["---"] * table.text_columns + ["---:"] * figures
-    rows = ([_escape_cell(cell.write()) for cell in row] for row in table.rows)
+    rows = ([_make_cell(cell) for cell in row] for row in table.rows)
     header = map(_escape_cell, table.header)
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, alignment, *rows))
 
@@ -55,6 +66,17 @@ def make_table(table: Table) -> str:
 def escape_markdown(text: str) -> str:
     """Escape a text for Markdown, join its lines and remove control characters."""
     return _SPECIAL.sub(r"\\\g<0>", make_one_line(text))
+
+
+def _make_cell(cell: Cell) -> str:
+    text = _escape_cell(cell.write())
+    return _make_link(text, cell.link) if cell.link else text
+
+
+def _make_link(text: str, address: str) -> str:
+    """Make a link from an escaped text and an address."""
+    escaped = _BRACKET.sub(r"\\\g<0>", text)
+    return f"[{escaped}]({quote(address)})"
 
 
 def _escape_cell(text: str) -> str:

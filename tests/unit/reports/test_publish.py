@@ -35,20 +35,24 @@ def two_runs(staged, home):
     runs = [add_run(staged, 1), add_run(staged, 2, 0.9)]
     fail_case(runs[1], CASE_2, reason="rank 1 on gpu07.cluster.example: ValueError: x")
     for path in runs:
-        set_manifest(path, created_on="gpu07", created_by="grace")
+        set_manifest(path, title="Seven by _grace_", created_on="gpu07", created_by="_grace_")
     return runs
 
 
 def test_site_has_pages_that_lead_to_each_other_and_nowhere_else(two_runs, capsys):
     publish(capsys)
-    pages = {path: path.read_text(encoding="utf-8") for path in SITE.rglob("*.html")}
+    pages = {path: path.read_text(encoding="utf-8") for path in SITE.rglob("*.[hm]*")}
+    names = [*(f"runs/{name}" for name in (DAY_1, DAY_2)), "history", f"compare/{DAY_2}"]
     assert {str(path.relative_to(SITE)) for path in pages} == {
-        *("index.html", "history.html", f"compare/{DAY_2}.html"),
-        *(f"runs/{name}.html" for name in (DAY_1, DAY_2)),
+        *("index.html", "README.md"),
+        *(f"{name}.{suffix}" for name in names for suffix in ("html", "md")),
     }
     for path, text in pages.items():
-        for link in re.findall(r'(?:href|src)="([^"#]+)', text):
+        links = re.findall(r'(?:href|src)="([^"#]+)|\]\(([^)]+)\)', text)
+        for link in map("".join, links):
             assert (path.parent / link).is_file(), (path, link)
+            assert not (path.suffix == ".md" and link.endswith(".html"))
+        assert links or path.parent.name == "runs"
     index = pages[SITE / "index.html"]
     assert "fp32" in index
     assert "1 slower" in index
@@ -67,7 +71,7 @@ def test_only_what_changed_is_written_again(two_runs, staged, capsys):
     publish(capsys)
     second = list_files()
     changed = {name for name in first if second[name] != first[name]}
-    assert changed == {"index.html", "history.html"}
+    assert changed == {"index.html", "history.html", "README.md", "history.md"}
     (SITE / f"runs/{DAY_1}.html").write_text("damaged", encoding="utf-8")
     (SITE / "mine.txt").write_text("mine", encoding="utf-8")
     for path in two_runs[1].rglob("*"):
