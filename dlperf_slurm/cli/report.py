@@ -177,7 +177,9 @@ def report_run(
     else:
         found = fingerprint_files(run.path)
         with record_output() as texts:
-            error = _write_report(run, layout, against, plots, is_whole, is_detailed, has_steps)
+            error = _write_report(
+                run, found, layout, against, plots, is_whole, is_detailed, has_steps
+            )
         output = Output("".join(texts), error)
         if not against:
             store_output(run, choices, found, output)
@@ -187,6 +189,7 @@ def report_run(
 
 def _write_report(
     run: "Run",
+    found: tuple[list[str], str],
     layout: str,
     against: Sequence[str],
     plots: str,
@@ -194,7 +197,10 @@ def _write_report(
     is_detailed: bool,
     has_steps: bool,
 ) -> Optional[DlperfError]:
-    """Print and write a report as `report_run` does, which raises the returned error."""
+    """Print and write a report as `report_run` does, which raises the returned error.
+
+    `found` is what `fingerprint_files` returned.
+    """
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.against import choose_sources
     from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
@@ -209,7 +215,8 @@ def _write_report(
     from dlperf_slurm.results.interference import list_disturbed_repeats
 
     with run_permissions(run.path):
-        report = make_report(run, choose_sources(against), has_steps or has_step_files(run))
+        has_steps = has_steps or has_step_files(run)
+        report = make_report(run, choose_sources(against), has_steps, found)
         folder = make_folder(run)
         write_files(report, folder)
     summary = report.summary

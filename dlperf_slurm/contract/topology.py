@@ -1,6 +1,7 @@
 """Text such as "2n8g" <-> a topology of 2 nodes with 8 devices each."""
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 PATTERN = r"([1-9][0-9]{0,5})n([1-9][0-9]{0,2})g"
@@ -20,6 +21,7 @@ class Topology(NamedTuple):
         return f"{self.nodes}n{self.devices_per_node}g"
 
 
+@lru_cache(maxsize=256)
 def parse_topology(text: str) -> Topology:
     """Parse a topology such as "2n8g"; raises ValueError, which says what is allowed."""
     match = re.fullmatch(PATTERN, text)

@@ -16,7 +16,6 @@ from dlperf_slurm.files.archive_lookup import find_archive
 from dlperf_slurm.jobs.attempts import fingerprint_attempt
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.run_directory import CASES_FILE, Run
-from dlperf_slurm.jobs.run_files import fingerprint_files
 from dlperf_slurm.results.cache import (
     decode,
     evict_entries,
@@ -54,10 +53,11 @@ _DIGEST_BYTES = 32
 _FRAMES = tuple(field.name for field in fields(RunFrames))
 
 
-def read_results(attempts: Attempts) -> Results:
+def read_results(attempts: Attempts, found: tuple[list[str], str]) -> Results:
     """Return the results of a run; cases unchanged since the last report are from the cache.
 
-    Other cases are read, by several processes with at most one case in memory each.
+    Other cases are read, by several processes with at most one case in memory each. `found` is what
+    `fingerprint_files` returned before the attempts were found.
     """
     run = attempts.run
     planned = run.manifest.cases
@@ -68,7 +68,6 @@ def read_results(attempts: Attempts) -> Results:
         return kept.decode()
     known = {} if kept is None else kept.prints
     changed = [case for case in planned if known.get(case.case_id) != prints[case.case_id]]
-    found = fingerprint_files(run.path)
 
     def summarize(outcomes: CaseOutcomes) -> tuple[CaseRows, EntryRow]:
         return summarize_case(outcomes), make_entry(run.path, run.manifest, outcomes)

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Optional
 
 from dlperf_slurm.files import FileProblem, folders
 from dlperf_slurm.files.owned import replace_files
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.run_directory import MATRIX_FILE, Run
+from dlperf_slurm.jobs.run_files import fingerprint_files
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
 from dlperf_slurm.reports.plots import (
     ALL,
@@ -42,11 +44,17 @@ def has_step_files(run: Run) -> bool:
     return (run.report_dir / STEPS_DIR).exists()
 
 
-def make_report(run: Run, against: Mapping[str, TableMaker], has_steps: bool = False) -> Report:
+def make_report(
+    run: Run,
+    against: Mapping[str, TableMaker],
+    has_steps: bool = False,
+    found: Optional[tuple[list[str], str]] = None,
+) -> Report:
     """Make a report without plots; with `has_steps`, write its step times to the report folder.
 
     `against` has functions that make additional tables, by name, which becomes part of the report's
-    file names. Raises FileProblem if step times cannot be written.
+    file names. `found` is what `fingerprint_files` returned, if the caller has called it. Raises
+    FileProblem if step times cannot be written.
     """
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
@@ -55,8 +63,9 @@ def make_report(run: Run, against: Mapping[str, TableMaker], has_steps: bool = F
         toml = ""
     except FileProblem as error:
         toml = f"# {error}\n"
+    found = found or fingerprint_files(run.path)
     attempts = find_attempts(run)
-    results = name_proofs(read_results(attempts), load_proofs(run.path.parent))
+    results = name_proofs(read_results(attempts, found), load_proofs(run.path.parent))
     if has_steps:
         write_step_files(attempts, make_folder(run))
     summary = summarize(run.manifest, results, [*against.values()])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK
 from dlperf_slurm.contract.record import Record
+from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import (
     COUNT,
@@ -28,7 +29,12 @@ from dlperf_slurm.results.provenance import describe_own_differences, list_facts
 from dlperf_slurm.results.repeats import LATENCIES, REPEATS, RepeatData, compute_slowness
 from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.results.startup_phases import compute_startup_phases
-from dlperf_slurm.stats.median import LATENCY_PERCENTILES, compute_latency, compute_median
+from dlperf_slurm.stats.median import (
+    LATENCY_PERCENTILES,
+    compute_last_medians,
+    compute_latency,
+    compute_median,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -73,12 +79,15 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
 class CaseRows(NamedTuple):
     """The rows of one case in the run's data frames, by name of the frame in FRAMES.
 
-    `slowest_seconds` is no list of rows but the slowest rank's time of each step: [measured steps
-    of all repeats].
+    `hosts` and `ranks` are those of the frame `ranks`: [repeat, index in `hosts`, local rank,
+    median step]. `slowest_seconds` is the slowest rank's time of each step: [measured steps of all
+    repeats].
     """
 
     case_id: str
     rows: Mapping[str, Sequence[Sequence[object]]]
+    hosts: Sequence[str]
+    ranks: Any
     slowest_seconds: Any
 
 
@@ -111,22 +120,12 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
 
     case = outcomes.case
     times = [_find_times(outcome) for outcome in outcomes.outcomes]
-    repeats = [
-        RepeatData(
-            case,
-            outcome,
-            {name: compute_latency(seconds) for name, seconds in own.items()},
-            _find_median_steps(outcome),
-            compute_startup_phases(outcome),
-        )
-        for outcome, own in zip(outcomes.outcomes, times)
-    ]
+    repeats = [_make_repeat(case, *pair) for pair in zip(outcomes.outcomes, times)]
     facts = list_facts(outcomes.records)
     notes = list_case_notes(outcomes, describe_stability(outcomes))
     notes += [(case.case_id, TABLE, text) for text in describe_own_differences(facts)]
     rows: dict[str, Sequence[Sequence[object]]] = {
         "repeats": [[column.compute(repeat) for column in REPEATS] for repeat in repeats],
-        "ranks": [row for repeat in repeats for row in _list_ranks(repeat)],
         "devices": _list_devices(repeats),
         "pooled": [*_pool_latencies(case.case_id, times)],
         "sums": [row for repeat in repeats for row in _list_sums(repeat)],
@@ -135,7 +134,24 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
         "provenance": [(case.case_id, *row) for row in _count_provenance(outcomes.records)],
     }
     seconds = [numpy.array(outcome.step_seconds, "float64") for outcome in outcomes.outcomes]
-    return CaseRows(case.case_id, rows, numpy.concatenate([numpy.empty(0), *seconds]))
+    slowest = numpy.concatenate([numpy.empty(0), *seconds])
+    return CaseRows(case.case_id, rows, *_list_ranks(repeats), slowest)
+
+
+def _make_repeat(
+    case: PlannedCase, outcome: Outcome, times: Mapping[str, list[float]]
+) -> RepeatData:
+    """Summarize a repeat; `times` are what `_find_times` returns."""
+    seconds = outcome.rank_step_seconds
+    median_steps = None if seconds is None else compute_last_medians(seconds)
+    return RepeatData(
+        case,
+        outcome,
+        {name: compute_latency(own) for name, own in times.items()},
+        median_steps,
+        compute_slowness(median_steps),
+        compute_startup_phases(outcome),
+    )
 
 
 def _find_times(outcome: Outcome) -> dict[str, list[float]]:
@@ -150,18 +166,6 @@ def _find_times(outcome: Outcome) -> dict[str, list[float]]:
             found["tpot"] = tokens[:, :, 1:].mean(axis=2).ravel().tolist()
             found["itl"] = tokens[:, :, 1:].ravel().tolist()
     return found
-
-
-def _find_median_steps(outcome: Outcome) -> Any:
-    """Compute the median step of each rank, in seconds: [ranks]; None without step times."""
-    import numpy
-
-    seconds = outcome.rank_step_seconds
-    if seconds is None:
-        return None
-    # takes half the time of numpy.median
-    ascending, count = numpy.sort(seconds, axis=1), seconds.shape[1]
-    return (ascending[:, (count - 1) // 2] + ascending[:, count // 2]) / 2
 
 
 def _pool_latencies(
@@ -180,13 +184,20 @@ def _pool_latencies(
             yield (case_id, name, min(map(len, known)), len(together), *percentiles)
 
 
-def _list_ranks(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
-    """Yield rows of `ranks`: each rank with its median step; nothing for a single rank."""
-    medians = repeat.median_steps
-    if repeat.record is None or medians is None or len(medians) < 2:
-        return
-    for rank, seconds in zip(repeat.record.ranks, medians.tolist()):
-        yield repeat.case.case_id, repeat.outcome.repeat, rank.host, rank.local_rank, seconds
+def _list_ranks(repeats: Sequence[RepeatData]) -> tuple[list[str], Any]:
+    """Return `hosts` and `ranks` of CaseRows: of the repeats on several ranks."""
+    import numpy
+
+    hosts: dict[str, int] = {}
+    parts = [numpy.empty((4, 0))]
+    for repeat in repeats:
+        if repeat.record is not None and repeat.slowness is not None:
+            ranks = repeat.record.ranks
+            part = numpy.full((4, len(ranks)), float(repeat.outcome.repeat))
+            part[1] = [hosts.setdefault(rank.host, len(hosts)) for rank in ranks]
+            part[2:] = [rank.local_rank for rank in ranks], repeat.median_steps
+            parts.append(part)
+    return [*hosts], numpy.concatenate(parts, axis=1)
 
 
 @dataclass
@@ -210,7 +221,7 @@ def _list_devices(repeats: Sequence[RepeatData]) -> list[tuple[object, ...]]:
     devices: dict[tuple[str, int], _Device] = {}
     case_id = ""
     for number, repeat in enumerate(repeats):
-        slowness = compute_slowness(repeat.median_steps)
+        slowness = repeat.slowness
         if repeat.record is None or slowness is None:
             continue
         case_id = repeat.case.case_id
@@ -328,13 +339,33 @@ def make_run_frames(cases: Sequence[CaseRows]) -> RunFrames:
         )
         for name, dtypes in FRAMES.items()
     }
-    steps = [len(case.slowest_seconds) for case in cases]
+    case_ids = [case.case_id for case in cases]
+
+    def repeat_ids(counts: list[int]) -> Categorical:
+        return Categorical.from_codes(numpy.repeat(numpy.arange(len(cases)), counts), case_ids)
+
     frames["slowest"] = DataFrame(
         {
-            "case_id": Categorical.from_codes(
-                numpy.repeat(numpy.arange(len(cases)), steps), [case.case_id for case in cases]
-            ),
+            "case_id": repeat_ids([len(case.slowest_seconds) for case in cases]),
             "seconds": numpy.concatenate([numpy.empty(0), *(c.slowest_seconds for c in cases)]),
+        }
+    )
+    hosts = sorted({host for case in cases for host in case.hosts})
+    places = {host: place for place, host in enumerate(hosts)}
+    codes = [
+        numpy.array([places[host] for host in case.hosts], int)[case.ranks[1].astype(int)]
+        for case in cases
+    ]
+    repeat, _, local_rank, seconds = numpy.concatenate(
+        [numpy.empty((4, 0)), *(case.ranks for case in cases)], axis=1
+    )
+    frames["ranks"] = DataFrame(
+        {
+            "case_id": repeat_ids([case.ranks.shape[1] for case in cases]),
+            "repeat": repeat.astype(SHORT_COUNT),
+            "host": Categorical.from_codes(numpy.concatenate([numpy.empty(0, int), *codes]), hosts),
+            "local_rank": local_rank.astype(SHORT_COUNT),
+            "median_step_seconds": seconds,
         }
     )
     return RunFrames(**frames)

@@ -23,18 +23,19 @@ def map_on_cores(
     """Yield the function's value for each argument, in order, computed by forked processes.
 
     `least` is the number of arguments for which starting one more process pays. Each of n processes
-    computes every n-th argument, and blocks until its values are consumed. A value that a process
-    fails to compute or send is computed again in this process, which then raises the error.
+    computes every n-th argument, this one the first of each n; the others block until their values
+    are consumed. A value that a process fails to compute or send is computed again in this process,
+    which then raises the error.
     """
     count = min(len(arguments) // least, _count_cores())
     if count < 2:
         yield from map(function, arguments)
         return
     context = multiprocessing.get_context("fork")
-    pipes = [context.Pipe(duplex=False) for _ in range(count)]
+    pipes = [context.Pipe(duplex=False) for _ in range(count - 1)]
     started = []
     try:
-        for place, (_, writer) in enumerate(pipes):
+        for place, (_, writer) in enumerate(pipes, 1):
             share = arguments[place::count]
             process = context.Process(target=_send_values, args=(function, share, writer, pipes))
             process.start()
@@ -42,8 +43,12 @@ def map_on_cores(
         for _, writer in pipes:
             writer.close()
         for place, argument in enumerate(arguments):
+            turn = place % count
+            if turn == 0:
+                yield function(argument)
+                continue
             try:
-                value = cast(Value, pipes[place % count][0].recv())
+                value = cast(Value, pipes[turn - 1][0].recv())
             except (EOFError, OSError):
                 value = function(argument)
             yield value

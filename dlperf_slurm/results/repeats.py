@@ -38,7 +38,7 @@ from dlperf_slurm.results.resource_usage import (
     list_telemetry,
 )
 from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING, StartupPhases
-from dlperf_slurm.stats.median import LATENCY_NAMES, Latency
+from dlperf_slurm.stats.median import LATENCY_NAMES, Latency, compute_last_medians
 from dlperf_slurm.worker.clock import CLOCKS
 from dlperf_slurm.worker.models import load_model
 
@@ -57,13 +57,14 @@ class RepeatData(NamedTuple):
     """One planned repeat with its outcome: a valid record, or the problem.
 
     `latencies` are by the names in LATENCIES; `median_steps` is the median step of each rank, in
-    seconds: an array [ranks], or None.
+    seconds, and `slowness` what `compute_slowness` returns of it: arrays [ranks], or None.
     """
 
     case: PlannedCase
     outcome: Outcome
     latencies: dict[str, Latency]
     median_steps: Any
+    slowness: Any
     start: StartupPhases
 
     @property
@@ -197,14 +198,13 @@ def compute_slowness(median_steps: Any) -> Any:
 
     if median_steps is None or len(median_steps) < 2:
         return None
-    usual = numpy.median(median_steps)
+    usual = compute_last_medians(median_steps)
     return median_steps / usual if usual else numpy.ones_like(median_steps)
 
 
 def _find_imbalance(repeat: RepeatData) -> Optional[float]:
-    """Return the largest `compute_slowness` of any rank; None for one rank."""
-    slowness = compute_slowness(repeat.median_steps)
-    return None if slowness is None else float(slowness.max())
+    """Return the largest slowness of any rank; None for one rank."""
+    return None if repeat.slowness is None else float(repeat.slowness.max())
 
 
 def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:

@@ -17,6 +17,7 @@ from pandas.testing import assert_frame_equal, assert_series_equal
 from dlperf_slurm.config.folders import find_cache_dir
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE
 from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
+from dlperf_slurm.jobs.run_files import fingerprint_files
 from dlperf_slurm.reports import report_cache
 from dlperf_slurm.reports.report_cache import decode_frame, load_results, read_results
 from dlperf_slurm.reports.report_files import make_folder, make_report, write_files
@@ -97,7 +98,7 @@ def test_second_report_opens_no_record_and_is_the_same(run):
 
 def test_kept_frames_are_those_of_the_records(run):
     fresh = analyze(collect_outcomes(run))
-    read_results(find_attempts(run))
+    read_results(find_attempts(run), fingerprint_files(run.path))
     kept = load_results(run).decode()
     assert_frame_equal(kept.cases, fresh.cases)
     assert_series_equal(kept.samples, fresh.samples, check_index_type=False)
