@@ -124,13 +124,6 @@ class SingleProcess:
         """Do nothing: there are no other ranks to end."""
 
 
-def join_world() -> World:
-    """Initialize MPI and return the world of all ranks."""
-    from mpi4py import MPI
-
-    return World(MPI.COMM_WORLD)
-
-
 def check_placement(case: Case, hosts: List[str]) -> None:
     """Compare the host names of all ranks with the topology.
 

@@ -17,7 +17,7 @@ from dlperf_slurm.worker import host, nvml
 from dlperf_slurm.worker.frameworks import load_adapter, start_session
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import compute_difference
-from dlperf_slurm.worker.ranks import find_free_port, join_world
+from dlperf_slurm.worker.ranks import World, find_free_port
 from dlperf_slurm.worker.reference_optimizers import measure_norm
 
 mx = pytest.importorskip("mxnet", reason="needs MXNet: dlperf-slurm env create mxnet")
@@ -180,8 +180,10 @@ def test_ranks_end_when_one_loses_its_servers(tmp_path):
 
 
 def lose_servers():
+    from mpi4py import MPI
+
     case = read_json(Path(CASE_FILE), Case)
-    session = start_session(case, join_world().place(case))
+    session = start_session(case, World(MPI.COMM_WORLD).place(case))
     for server in session._servers._processes:
         server.kill()
     while True:
@@ -189,8 +191,10 @@ def lose_servers():
 
 
 def run_rank():
+    from mpi4py import MPI
+
     case = read_json(Path(CASE_FILE), Case)
-    session = start_session(case, join_world().place(case))
+    session = start_session(case, World(MPI.COMM_WORLD).place(case))
     sessions.follow_learning_rates(session, case)
     session.close()
 

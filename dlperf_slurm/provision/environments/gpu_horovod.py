@@ -5,29 +5,12 @@ The compiler's packages are installed in a temporary folder for the build, not i
 
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 
 from dlperf_slurm.config.folders import get_creation_command
-from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments.horovod import (
-    BUILD_PROGRAMS,
-    COMPILER,
-    RECIPES,
-    STAMP_FILE,
-    VERSION,
-    has_horovod,
-    make_key,
-    make_variables,
-)
-from dlperf_slurm.provision.environments.install_steps import (
-    Installation,
-    build_wheel,
-    find_wheel,
-    install_wheel,
-)
+from dlperf_slurm.provision.environments.horovod import has_horovod, install_horovod, make_key
+from dlperf_slurm.provision.environments.install_steps import Installation
 from dlperf_slurm.provision.environments.pins import Pins, add_hashes
-from dlperf_slurm.provision.environments.system import find_missing_programs
 
 # message that follows "Horovod"
 NOT_FOR_GPUS = (
@@ -54,33 +37,15 @@ def add_gpu_horovod(installation: Installation, pins: Pins) -> None:
 
     Raises EnvironmentMissingError if Horovod cannot be built.
     """
-    recipe = RECIPES[pins.framework]
     # the build depends on the compiler, the GPU architectures and the pinned NCCL
     made_for = hashlib.sha256(repr((pins.stamp, pins.compiler, pins.capabilities)).encode())
-    key = f"{make_key(installation, pins, recipe)}-nccl-{made_for.hexdigest()[:8]}"
-    install_wheel(installation, find_wheel(installation, key) or _build(installation, pins, key))
-    (installation.environment / STAMP_FILE).write_text(VERSION, encoding="ascii")
-
-
-def _build(installation: Installation, pins: Pins, key: str) -> Path:
-    """Build a wheel of Horovod with NCCL, and cache it under `key`."""
-    missing = find_missing_programs(*BUILD_PROGRAMS)
-    if missing:
-        raise EnvironmentMissingError(
-            f"{installation.name}: Horovod has no wheels, and cannot be built here: {missing}"
-        )
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        # a copy of the wrapper, since package data may be installed without execute permission
-        compiler = folder / COMPILER.name
-        compiler.write_bytes(COMPILER.read_bytes())
-        compiler.chmod(0o755)
-        toolkit = make_toolkit(installation, pins, folder)
-        variables = {
-            **make_variables(RECIPES[pins.framework], compiler),
-            **make_gpu_variables(installation, pins, toolkit, folder),
-        }
-        return build_wheel(installation, f"horovod=={VERSION}", key, variables)
+    key = f"{make_key(installation, pins)}-nccl-{made_for.hexdigest()[:8]}"
+    install_horovod(
+        *(installation, pins, key),
+        lambda folder: make_gpu_variables(
+            installation, pins, make_toolkit(installation, pins, folder), folder
+        ),
+    )
 
 
 def make_toolkit(installation: Installation, pins: Pins, folder: Path) -> Path:

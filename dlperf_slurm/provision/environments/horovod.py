@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,34 +62,45 @@ def add_horovod(installation: Installation, pins: Pins) -> None:
 
     Raises EnvironmentMissingError if Horovod cannot be built.
     """
-    recipe = RECIPES[pins.framework]
-    key = make_key(installation, pins, recipe)
-    wheel = find_wheel(installation, key) or _build(installation, recipe, key)
-    install_wheel(installation, wheel)
-    (installation.environment / STAMP_FILE).write_text(VERSION, encoding="ascii")
+    install_horovod(installation, pins, make_key(installation, pins), lambda folder: {})
 
 
-def make_key(installation: Installation, pins: Pins, recipe: HorovodBuild) -> str:
+def make_key(installation: Installation, pins: Pins) -> str:
     """Make the cache key of a build of Horovod from everything that the build depends on."""
     package = installation.find_package(pins.package)
-    how = hashlib.sha256(COMPILER.read_bytes() + repr(recipe).encode()).hexdigest()[:8]
+    recipe = repr(RECIPES[pins.framework]).encode()
+    how = hashlib.sha256(COMPILER.read_bytes() + recipe).hexdigest()[:8]
     return f"horovod-{VERSION}-{package}-{installation.site_packages.parent.name}-{how}"
 
 
-def _build(installation: Installation, recipe: HorovodBuild, key: str) -> Path:
-    """Build a wheel of Horovod with the environment's packages, and cache it under `key`."""
-    missing = find_missing_programs(*BUILD_PROGRAMS)
-    if missing:
-        raise EnvironmentMissingError(
-            f"{installation.framework}: Horovod has no wheels, and cannot be built here: {missing}"
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        # a copy of the wrapper, since package data may be installed without execute permission
-        compiler = Path(folder, COMPILER.name)
-        compiler.write_bytes(COMPILER.read_bytes())
-        compiler.chmod(0o755)
-        variables = make_variables(recipe, compiler)
-        return build_wheel(installation, f"horovod=={VERSION}", key, variables)
+def install_horovod(
+    installation: Installation,
+    pins: Pins,
+    key: str,
+    make_more_variables: Callable[[Path], dict[str, str]],
+) -> None:
+    """Install the wheel of Horovod cached under `key`, or build it.
+
+    `make_more_variables` is called with a temporary folder of the build, and returns variables of
+    the build. Raises EnvironmentMissingError if Horovod cannot be built.
+    """
+    wheel = find_wheel(installation, key)
+    if not wheel:
+        if missing := find_missing_programs(*BUILD_PROGRAMS):
+            raise EnvironmentMissingError(
+                f"{installation.name}: Horovod has no wheels, and cannot be built here: {missing}"
+            )
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            # a copy of the wrapper, since package data may be installed without execute permission
+            compiler = folder / COMPILER.name
+            compiler.write_bytes(COMPILER.read_bytes())
+            compiler.chmod(0o755)
+            variables = make_variables(RECIPES[pins.framework], compiler)
+            variables.update(make_more_variables(folder))
+            wheel = build_wheel(installation, f"horovod=={VERSION}", key, variables)
+    install_wheel(installation, wheel)
+    (installation.environment / STAMP_FILE).write_text(VERSION, encoding="ascii")
 
 
 def make_variables(recipe: HorovodBuild, compiler: Path) -> dict[str, str]:

@@ -68,5 +68,6 @@ def test_it_is_built_once_with_nccl_for_the_gpus_of_the_frameworks_build(install
 
 def test_missing_programs_are_named_with_the_command(installation, bin_dir):
     (bin_dir / "cmake").unlink()
-    with pytest.raises(EnvironmentMissingError, match=r"pytorch-cuda: Horovod .*cmake"):
+    (bin_dir / "g++").unlink()
+    with pytest.raises(EnvironmentMissingError, match=r"pytorch-cuda: .* install cmake g\+\+"):
         add_gpu_horovod(installation, read_pins("pytorch", "cuda"))
