@@ -200,14 +200,14 @@ CASES: tuple[Column, ...] = (
         "per sample; missing for models whose results are published in samples",
         formula(lambda c: c["samples_per_s"] * c["tokens_per_sample"].astype(NUMBER))),
     Column("repeats_measured", COUNT, "repeats", "repeats with a valid record",
-        lambda c, below: c["repeats_measured"]),
+        lambda c, inputs: c["repeats_measured"]),
     Column("repeats_planned", COUNT, "repeats", "repeats planned; 0 if the case was left out",
         planned("repeats_planned")),
     declare_hidden("baseline_case", TEXT, baseline(ratios.find_smallest_topologies)),
-    declare_hidden("speedup_together", COUNT, lambda c, below: ratios.count_curve_points(
-        below.make_frame(c, "repeats_measured"), c["baseline_case"])),
+    declare_hidden("speedup_together", COUNT, lambda c, inputs: ratios.count_curve_points(
+        inputs.make_frame(c, "repeats_measured"), c["baseline_case"])),
     Column("baseline", TEXT, "", "smallest topology that was measured; the reference of `speedup`",
-        lambda c, below: c["baseline_case"].map(below.plan.topology).astype(TEXT).fillna("")),
+        lambda c, inputs: c["baseline_case"].map(inputs.plan.topology).astype(TEXT).fillna("")),
     declare_ratio("speedup", "ratio", "throughput divided by that of `baseline`",
         ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
     *(declare_ratio(f"{kind}_scaling_efficiency", "share of 1", "`speedup` divided by the ratio "
@@ -301,8 +301,8 @@ CASES: tuple[Column, ...] = (
     declare_hidden("seeds", COUNT, RepeatAggregate("top1", "count")),
     Column("seeds_at_target", COUNT, "seeds", "seeds that reached the target accuracy; missing "
         "if there is no target",
-        lambda c, below: (below.frames.repeats.top1 >= below.frames.repeats.target_top1).groupby(
-            below.frames.repeats.case_id).sum().reindex(below.plan.index)
+        lambda c, inputs: (inputs.frames.repeats.top1 >= inputs.frames.repeats.target_top1).groupby(
+            inputs.frames.repeats.case_id).sum().reindex(inputs.plan.index)
             .where(c["target_top1"] > 0)),
     Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
         "validation, median over seeds; missing if a seed did not reach the target",

@@ -95,7 +95,7 @@ FIRST = "first"
 
 def planned(name: str) -> Compute:
     """Return a formula that copies the column `name` from the plan."""
-    return lambda cases, below: below.plan[name]
+    return lambda cases, inputs: inputs.plan[name]
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class RepeatAggregate:
     column: str
     how: str
 
-    def __call__(self, cases: Cases, below: CaseInputs) -> "Series":
-        return below.aggregate(self.how)[self.column]
+    def __call__(self, cases: Cases, inputs: CaseInputs) -> "Series":
+        return inputs.aggregate(self.how)[self.column]
 
 
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
@@ -119,17 +119,17 @@ def median_of(quantity: str, factor: float = 1.0) -> Compute:
 
     """
     parts = ["median", "low", "high", "min", "max"]
-    return lambda cases, below: factor * below.summarize(quantity)[parts]
+    return lambda cases, inputs: factor * inputs.summarize(quantity)[parts]
 
 
 def scaled_median_of(quantity: str, factor: "Callable[[Cases], Series]") -> Compute:
     """Return a formula for median, interval and range of a quantity, times a factor per case."""
-    return lambda cases, below: median_of(quantity)(cases, below).mul(factor(cases), axis=0)
+    return lambda cases, inputs: median_of(quantity)(cases, inputs).mul(factor(cases), axis=0)
 
 
 def plain_median_of(quantity: str) -> Compute:
     """Return a formula for the median of a quantity's samples, without interval and range."""
-    return lambda cases, below: below.summarize(quantity)["median"]
+    return lambda cases, inputs: inputs.summarize(quantity)["median"]
 
 
 def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "") -> Compute:
@@ -140,9 +140,9 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
     (`is_time`) the ratio is inverted. See `ratios.compute_ratios`.
     """
 
-    def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
+    def compute(cases: Cases, inputs: CaseInputs) -> "DataFrame":
         points = cases[together] if together else None
-        return ratios.compute_ratios(below.values[quantity], cases[bases], is_time, points)
+        return ratios.compute_ratios(inputs.values[quantity], cases[bases], is_time, points)
 
     return compute
 
@@ -153,12 +153,12 @@ def baseline(find: "Callable[[DataFrame], Series]", *names: str) -> Compute:
     `find` gets the plan with the columns `names` added, and mostly returns case ids; it may compute
     any other column from the plan.
     """
-    return lambda cases, below: find(below.make_frame(cases, "repeats_measured", *names))
+    return lambda cases, inputs: find(inputs.make_frame(cases, "repeats_measured", *names))
 
 
 def formula(compute: "Callable[[Cases], Any]") -> Compute:
     """Return a formula that calls `compute` with the columns of cases that are declared earlier."""
-    return lambda cases, below: compute(cases)
+    return lambda cases, inputs: compute(cases)
 
 
 def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
@@ -168,7 +168,7 @@ def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
     `is_baseline` flags a case that is its own baseline.
     """
 
-    def compute(cases: Cases, below: CaseInputs) -> "DataFrame":
+    def compute(cases: Cases, inputs: CaseInputs) -> "DataFrame":
         from pandas import DataFrame
 
         by = factor(cases)
@@ -201,40 +201,40 @@ def divide_by_peak(kind: str) -> "Callable[[Cases], Series]":
     return lambda cases: cases["tflop_per_sample"] / cases[f"{kind}_peak_tflops"]
 
 
-def compute_deviation(cases: Cases, below: CaseInputs) -> "Series":
+def compute_deviation(cases: Cases, inputs: CaseInputs) -> "Series":
     """Compute each case's sample standard deviation (n - 1) of top-1 accuracy over its seeds."""
-    known = below.valid[below.valid.top1.notna()]
+    known = inputs.valid[inputs.valid.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
-    return below.plan.index.to_series().map(found).astype(NUMBER)
+    return inputs.plan.index.to_series().map(found).astype(NUMBER)
 
 
-def find_sizes(cases: Cases, below: CaseInputs) -> "Series":
+def find_sizes(cases: Cases, inputs: CaseInputs) -> "Series":
     """List the measured batch sizes of each case as text, ascending: "16 32"; "" without any."""
-    sizes = below.frames.repeats[["case_id", "batch_size_per_device"]].dropna().drop_duplicates()
+    sizes = inputs.frames.repeats[["case_id", "batch_size_per_device"]].dropna().drop_duplicates()
     texts = sizes.sort_values("batch_size_per_device").astype("string").groupby("case_id")
     return (
-        texts.batch_size_per_device.agg(" ".join).reindex(below.plan.index).astype(TEXT).fillna("")
+        texts.batch_size_per_device.agg(" ".join).reindex(inputs.plan.index).astype(TEXT).fillna("")
     )
 
 
-def find_problem(cases: Cases, below: CaseInputs) -> "Series":
+def find_problem(cases: Cases, inputs: CaseInputs) -> "Series":
     """Return the worst status of each case's repeats, such as "OOM", or "" with a valid record.
 
     A case that the matrix leaves out is "not run".
     """
     from pandas import Categorical, Series
 
-    status = below.frames.repeats.status
+    status = inputs.frames.repeats.status
     words = Categorical(status.mask(status == OK), ["OOM", "failed", "invalid", "missing"], True)
-    worst = Series(words, index=below.frames.repeats.case_id).groupby(level=0).min()
-    problem = worst.reindex(below.plan.index).astype("string").fillna("missing")
-    problem = problem.mask(below.plan.reason != "", "not run")
+    worst = Series(words, index=inputs.frames.repeats.case_id).groupby(level=0).min()
+    problem = worst.reindex(inputs.plan.index).astype("string").fillna("missing")
+    problem = problem.mask(inputs.plan.reason != "", "not run")
     return problem.mask(cases["repeats_measured"] > 0, "")
 
 
-def find_published_peak(cases: Cases, below: CaseInputs) -> "Series":
+def find_published_peak(cases: Cases, inputs: CaseInputs) -> "Series":
     """Return the vendor's peak of each case's devices, in TFLOP/s; missing if devices differ."""
-    is_one = below.valid.groupby("case_id").devices.nunique().reindex(below.plan.index) == 1
+    is_one = inputs.valid.groupby("case_id").devices.nunique().reindex(inputs.plan.index) == 1
     return cases["first_peak_tflops"].where(is_one)
 
 
@@ -245,10 +245,10 @@ def at_busiest(column: str) -> Compute:
 
     """
 
-    def compute(cases: Cases, below: CaseInputs) -> "Series":
-        known = below.frames.repeats.dropna(subset="other_cpu_share")
+    def compute(cases: Cases, inputs: CaseInputs) -> "Series":
+        known = inputs.frames.repeats.dropna(subset="other_cpu_share")
         busiest = known.loc[known.groupby("case_id").other_cpu_share.idxmax()]
-        return busiest.set_index("case_id")[column].reindex(below.plan.index)
+        return busiest.set_index("case_id")[column].reindex(inputs.plan.index)
 
     return compute
 
@@ -256,9 +256,9 @@ def at_busiest(column: str) -> Compute:
 def of_slowest_device(column: str) -> Compute:
     """Return a formula that copies a column of `devices` from each case's slowest device."""
 
-    def compute(cases: Cases, below: CaseInputs) -> "Series":
-        first = below.frames.devices.groupby("case_id")[column].first()
-        return first.reindex(below.plan.index).astype("string")
+    def compute(cases: Cases, inputs: CaseInputs) -> "Series":
+        first = inputs.frames.devices.groupby("case_id")[column].first()
+        return first.reindex(inputs.plan.index).astype("string")
 
     return compute
 
@@ -266,9 +266,9 @@ def of_slowest_device(column: str) -> Compute:
 def median_of_all_reduces(column: str) -> Compute:
     """Compute the median of a column of `sums` over the all-reduces of gradients of all repeats."""
 
-    def compute(cases: Cases, below: CaseInputs) -> "Series":
-        own = below.frames.sums[below.frames.sums.of_gradients]
-        return own.groupby("case_id")[column].median().reindex(below.plan.index)
+    def compute(cases: Cases, inputs: CaseInputs) -> "Series":
+        own = inputs.frames.sums[inputs.frames.sums.of_gradients]
+        return own.groupby("case_id")[column].median().reindex(inputs.plan.index)
 
     return compute
 
@@ -281,8 +281,8 @@ def compute_reachable_efficiency(hidden_share: float) -> Compute:
     """
     from pandas import Series
 
-    def compute(cases: Cases, below: CaseInputs) -> "Series":
-        frame = below.make_frame(cases, "baseline", "repeats_measured", "samples_per_s")
+    def compute(cases: Cases, inputs: CaseInputs) -> "Series":
+        frame = inputs.make_frame(cases, "baseline", "repeats_measured", "samples_per_s")
         group = Series(number_groups(frame, ratios.leave_out("topology")), index=frame.index)
         is_base = (frame.topology == frame.baseline) & (frame.world_size == 1)
         step = cases["samples_per_step"].astype(NUMBER) / frame.samples_per_s

@@ -83,13 +83,13 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
     samples = make_samples(frames.repeats, frames.pooled, SAMPLED)
     valid = frames.repeats[frames.repeats.samples_per_s.notna()]
     medians = summarize_samples(samples)
-    below = CaseInputs(frames, plan, samples, valid, medians, list_aggregated())
+    inputs = CaseInputs(frames, plan, samples, valid, medians, list_aggregated())
     cases: Cases = {name: plan[name] for name in PLAN_ONLY}
     measured = valid.groupby("case_id").size().reindex(plan.index, fill_value=0)
     cases["repeats_measured"] = measured
-    cases["values_measured"] = below.summarize("samples_per_s")["count"].fillna(0).astype(int)
+    cases["values_measured"] = inputs.summarize("samples_per_s")["count"].fillna(0).astype(int)
     for column in CASES:
-        found = column.compute(cases, below)
+        found = column.compute(cases, inputs)
         parts = found.items() if len(column.names) > 1 else [(column.name, found)]
         cases.update(zip(column.names, (values for _, values in parts)))
         # the declared type, even if no case has a value

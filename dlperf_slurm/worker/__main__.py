@@ -99,24 +99,24 @@ def main(arguments: List[str]) -> int:
         return probe_rank(options.directory, read_options(options))
     if command == "verify":
         options = parse_arguments(arguments[1:])
-        joining = read_options(options)
+        rendezvous = read_options(options)
         return run_attempt(
             options.directory,
-            partial(verify_case, joining=joining, references=options.reference),
+            partial(verify_case, rendezvous=rendezvous, references=options.reference),
             lambda case: (
                 SingleProcess(options.data_rank)
                 if case.world_size == 1
-                else join_ranks(joining, case, options.directory)
+                else join_ranks(rendezvous, case, options.directory)
             ),
         )
     phases = Phases(os.environ)
     options = parse_run_arguments(arguments[1:])
-    joining = read_options(options)
+    rendezvous = read_options(options)
     block_signal()
     return run_attempt(
         options.directory,
-        partial(watch_case, joining=joining, phases=phases),
-        lambda case: join_ranks(joining, case, options.directory),
+        partial(watch_case, rendezvous=rendezvous, phases=phases),
+        lambda case: join_ranks(rendezvous, case, options.directory),
     )
 
 
@@ -189,20 +189,20 @@ def watch_case(
     case: Case,
     world: RankWorld,
     attempt_dir: Path,
-    joining: RendezvousSettings,
+    rendezvous: RendezvousSettings,
     phases: Phases,
 ) -> None:
     """Measure the case, ended by a watchdog at a stall, the time limit or a preemption."""
     phases.end(RANKS)
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
-        measure_case(case, world, attempt_dir, joining, position, phases)
+        measure_case(case, world, attempt_dir, rendezvous, position, phases)
 
 
 def measure_case(
     case: Case,
     world: RankWorld,
     attempt_dir: Path,
-    joining: RendezvousSettings,
+    rendezvous: RendezvousSettings,
     position: Position,
     phases: Phases,
 ) -> None:
@@ -211,7 +211,7 @@ def measure_case(
     `position` receives the progress for the watchdog, `phases` the durations of the phases. Raises
     CaseMismatchError if the model or the record does not match the case.
     """
-    rank_info = choose_network(world.place(case), world, joining)
+    rank_info = choose_network(world.place(case), world, rendezvous)
     refuse_shared_gpus(case, rank_info, world, os.environ)
     started_at = format_now()
     before = probe_host(case, rank_info, world)

@@ -73,7 +73,7 @@ def verify_case(
     case: Case,
     world: Union[RankWorld, SingleProcess],
     directory: Path,
-    joining: RendezvousSettings,
+    rendezvous: RendezvousSettings,
     references: Sequence[Path],
 ) -> None:
     """Compute losses, gradients and updates; rank 0 writes the arrays, then parity.json.
@@ -87,7 +87,7 @@ def verify_case(
     rank_info = world.place(case)
     versions = describe_python()
     if not isinstance(world, SingleProcess):
-        rank_info = choose_network(rank_info, world, joining)
+        rank_info = choose_network(rank_info, world, rendezvous)
         versions.update(world.describe_versions())
     if case.device == "cuda":
         make_deterministic(case.axes.framework)

@@ -44,7 +44,7 @@ COUNTS: Dict[str, Callable[[Any], int]] = {
 }
 
 
-def probe_rank(folder: Path, joining: RendezvousSettings) -> int:
+def probe_rank(folder: Path, rendezvous: RendezvousSettings) -> int:
     """Write what this rank finds out about its node and job to a file; always return 0.
 
     `folder` has the case of the probe job.
@@ -54,7 +54,7 @@ def probe_rank(folder: Path, joining: RendezvousSettings) -> int:
     answer: Dict[str, Any] = {"host": host, "cores": sorted(os.sched_getaffinity(0))}
     write_findings(path, answer)
     case = read_json(folder / CASE_FILE, Case)
-    rank_info = join(answer, host, joining, case, folder)
+    rank_info = join(answer, host, rendezvous, case, folder)
     write_findings(path, answer)
     load_framework(answer, case, folder)
     if case.device == "cuda":
@@ -71,14 +71,14 @@ def write_findings(path: Path, answer: Dict[str, Any]) -> None:
 
 
 def join(
-    answer: Dict[str, Any], host: str, joining: RendezvousSettings, case: Case, folder: Path
+    answer: Dict[str, Any], host: str, rendezvous: RendezvousSettings, case: Case, folder: Path
 ) -> RankInfo:
     """Join the other ranks and return this rank's RankInfo.
 
-    The findings `answer` get rank and world size, or the reason why joining failed.
+    The findings `answer` get rank and world size, or the reason why rendezvous failed.
     """
     try:
-        world = join_ranks(joining, case, folder)
+        world = join_ranks(rendezvous, case, folder)
         hosts = world.exchange(host)
         answer.update(rank=world.rank, world_size=world.size)
         answer["mpi"] = world.describe_versions().get("mpi", "")

@@ -77,16 +77,16 @@ class MpiWorld(World):
 class SocketWorld(World):
     """The ranks of one array task, joined over sockets without MPI."""
 
-    def __init__(self, joining: RendezvousSettings, case: Case, attempt_dir: Path) -> None:
+    def __init__(self, rendezvous: RendezvousSettings, case: Case, attempt_dir: Path) -> None:
         """Wait for all ranks to connect; raises PlacementError if they do not."""
-        place = read_rank_environment(joining.ranks, os.environ)
+        place = read_rank_environment(rendezvous.ranks, os.environ)
         if place.size != case.world_size:
             raise PlacementError(
                 f"the launcher started {place.size} rank(s), but the topology needs "
                 f"{case.world_size}"
             )
         secret = read_secret(os.environ) if place.size > 1 else b""
-        first_host = add_suffix(place.first_host, joining.host_suffix)
+        first_host = add_suffix(place.first_host, rendezvous.host_suffix)
         met = connect_ranks(place._replace(first_host=first_host), secret)
         super().__init__(SocketCommunicator(place.rank, met, partial(write_loss, attempt_dir)))
 
@@ -119,13 +119,13 @@ class SocketWorld(World):
 RankWorld = Union[MpiWorld, SocketWorld]
 
 
-def join_ranks(joining: RendezvousSettings, case: Case, attempt_dir: Path) -> RankWorld:
+def join_ranks(rendezvous: RendezvousSettings, case: Case, attempt_dir: Path) -> RankWorld:
     """Join all ranks of the case; raises PlacementError if not all of them connect."""
-    if joining.ranks == MPI:
+    if rendezvous.ranks == MPI:
         return MpiWorld()
     # if set, the framework's own rendezvous would connect to torchrun's store on another port
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
-    return SocketWorld(joining, case, attempt_dir)
+    return SocketWorld(rendezvous, case, attempt_dir)
 
 
 def read_secret(environ: Mapping[str, str]) -> bytes:

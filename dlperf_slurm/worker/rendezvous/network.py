@@ -14,16 +14,16 @@ from dlperf_slurm.worker.rendezvous import RendezvousSettings
 SIOCGIFADDR = 0x8915
 
 
-def choose_network(rank_info: RankInfo, world: Any, joining: RendezvousSettings) -> RankInfo:
+def choose_network(rank_info: RankInfo, world: Any, rendezvous: RendezvousSettings) -> RankInfo:
     """Return the RankInfo with addresses on the site's network; all ranks must call this.
 
     On a single host nothing changes. Raises PlacementError on all ranks if any host has no address
     on that network.
     """
-    is_chosen = joining.interface or joining.host_suffix
+    is_chosen = rendezvous.interface or rendezvous.host_suffix
     if not is_chosen or len(set(world.hosts)) == 1:
         return rank_info
-    told = world.exchange(_find_own_address(rank_info.host, joining))
+    told = world.exchange(_find_own_address(rank_info.host, rendezvous))
     problems = sorted({problem for _, problem in told if problem})
     if problems:
         raise PlacementError("; ".join(problems))
@@ -48,21 +48,22 @@ def add_suffix(host: str, suffix: str) -> str:
     return host.partition(".")[0] + suffix if suffix else host
 
 
-def _find_own_address(host: str, joining: RendezvousSettings) -> Tuple[str, str]:
+def _find_own_address(host: str, rendezvous: RendezvousSettings) -> Tuple[str, str]:
     """Return this host's IPv4 address on the network and "", or "" and an error message."""
-    name = add_suffix(host, joining.host_suffix)
+    name = add_suffix(host, rendezvous.host_suffix)
     try:
-        if not joining.interface:
+        if not rendezvous.interface:
             return socket.gethostbyname(name), ""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            request = struct.pack("256s", joining.interface.encode()[:15])
+            request = struct.pack("256s", rendezvous.interface.encode()[:15])
             answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)
         return socket.inet_ntoa(answer[20:24]), ""
     except OSError as error:
         what = f"host name {name!r} cannot be resolved"
-        if joining.interface:
+        if rendezvous.interface:
             names = ", ".join(name for _, name in socket.if_nameindex())
             what = (
-                f"interface {joining.interface!r} has no IPv4 address; interfaces with one: {names}"
+                f"interface {rendezvous.interface!r} has no IPv4 address; interfaces with one: "
+                f"{names}"
             )
         return "", f"{host}: {what} ({error.strerror}); see rendezvous in the site file"
