@@ -46,7 +46,7 @@ def run_list(options: argparse.Namespace) -> None:
     """Print runs with title, site, state, age and best throughput, without asking the scheduler."""
     from dlperf_slurm.jobs.archives import list_readable_runs
     from dlperf_slurm.jobs.run_directory import list_denied
-    from dlperf_slurm.reports.run_list import HEADER, list_rows
+    from dlperf_slurm.reports.run_list import COLUMNS, OMIT_FIRST, list_rows
     from dlperf_slurm.reports.terminal import print_table
 
     runs = [*reversed(list_readable_runs(options.results).items())]
@@ -59,9 +59,9 @@ def run_list(options: argparse.Namespace) -> None:
     if not rows:
         say(f"{options.results}: contains no runs")
         return
-    columns = ("run_id", "title", "site", "state", "age", "headline")
-    cells = [[row[name] for name in columns] for row in rows]
-    print_table(HEADER, cells, make_console(), text_columns=None)
+    cells = [[row[key] for key in COLUMNS.values()] for row in rows]
+    console = make_console()
+    print_table([*COLUMNS], cells, console, text_columns=None, omit_first=OMIT_FIRST)
     if len(runs) > len(rows):
         say(f"{len(runs) - len(rows)} older runs are not shown; to list them: --all")
 

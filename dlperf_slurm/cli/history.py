@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dlperf_slurm.results.history.selection import SelectedHistory
 
 DEFAULT_WINDOW = 5
+# cases of which all runs are shown; of more only the newest run is
+MAX_CASES = 6
 # name of the checks and their tables for CI
 NAME = "History of the newest run"
 
@@ -58,6 +60,8 @@ def add_commands(commands: "Commands") -> None:
         metavar="RUNS",
         help=f"number of earlier runs to compare the newest with ({DEFAULT_WINDOW})",
     )
+    text = f"print all runs of each case, also of more than {MAX_CASES} cases"
+    parser.add_argument("--all", action="store_true", help=text)
     add_ci_options(parser)
     add_output_options(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a line per case and run")
@@ -85,7 +89,7 @@ def run_history(options: argparse.Namespace) -> None:
     for problem in history.problems:
         print(f"{PROGRAM}: warning: {problem}", file=sys.stderr)
     _write_files(history, options)
-    _print(history, options.json)
+    _print(history, options.json, options.all)
     if limit is None and options.junit is None and not options.github:
         return
     newest = compare_newest(history.rows, limit, options.window)
@@ -112,12 +116,13 @@ def _write_files(history: "SelectedHistory", options: argparse.Namespace) -> Non
         write_plot(plot_history(history.rows), options.plot)
 
 
-def _print(history: "SelectedHistory", as_json: bool) -> None:
+def _print(history: "SelectedHistory", as_json: bool, is_whole: bool) -> None:
     from dlperf_slurm.reports.history_text import (
         METHOD,
         describe_node,
         serialize_json,
         tabulate_history,
+        tabulate_newest,
     )
     from dlperf_slurm.reports.plain_console import Text
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
@@ -128,7 +133,8 @@ def _print(history: "SelectedHistory", as_json: bool) -> None:
         print(serialize_json(history.rows, nodes, history.problems), end="", flush=True)
         return
     console = make_console()
-    tables, notes = tabulate_history(history.rows)
+    is_short = not is_whole and history.rows.timeline.nunique() > MAX_CASES
+    tables, notes = (tabulate_newest if is_short else tabulate_history)(history.rows)
     for table in tables:
         show_table(table, console)
         console.print()

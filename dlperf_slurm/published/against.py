@@ -46,15 +46,12 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
     """Make a table of a run's cases, each beside the nearest figures of a published source.
 
     `name` is the source, such as "dlperf". Columns name the hardware of both, and what else
-    differs. A case has one row per nearest figure: variants and machines that tie have a row each.
-    Raises InputError, which lists the known sources, if `name` is not one.
+    differs. A case has one row per nearest figure, as of variants and machines that tie; of figures
+    that are not comparable only the first. Raises InputError, which lists the known sources, if
+    `name` is not one.
     """
     figures = read_source(name)
-    rows = [
-        _make_row(case, figure)
-        for case in cases.itertuples()
-        for figure in find_nearest(case, figures) or (None,)
-    ]
+    rows = [row for case in cases.itertuples() for row in _make_rows(case, figures)]
     return make_table(
         f"against {name}, published by {figures.source.iloc[0]}",
         HEADER,
@@ -91,15 +88,20 @@ def make_reference(name: str, outcomes: Sequence[CaseOutcomes]) -> list[Referenc
     return found
 
 
+def _make_rows(case: Case, figures: "DataFrame") -> list[list[Cell]]:
+    """Make the rows of a case: one per comparable figure, else one for the first or for none."""
+    nearest = find_nearest(case, figures)
+    comparable = [figure for figure in nearest if _is_comparable(case, figure)]
+    return [_make_row(case, figure) for figure in comparable or nearest[:1] or (None,)]
+
+
 def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
     """Return the cells of a case beside a published figure.
 
     `figure` is None if no figure is of the case's model and mode.
     """
     ours = None if math.isnan(case.samples_per_s) else case.samples_per_s
-    differences = list_differences(case, figure) if figure else ()
-    is_comparable = not any(text.startswith(COMPARABLE) for text in differences)
-    theirs = figure.samples_per_s if figure and is_comparable else None
+    theirs = figure.samples_per_s if figure and _is_comparable(case, figure) else None
     ratio = ours / theirs if ours and theirs else None
     words = (
         case.case_id,
@@ -114,6 +116,10 @@ def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
         Cell(theirs, problem="not comparable" if figure else "none"),
         Cell(ratio, ScaledFormat(digits=3), problem="none"),
     ]
+
+
+def _is_comparable(case: Case, figure: Figure) -> bool:
+    return not any(text.startswith(COMPARABLE) for text in list_differences(case, figure))
 
 
 def find_nearest(case: Case, figures: "DataFrame") -> list[Figure]:

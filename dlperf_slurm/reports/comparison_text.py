@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.contract.axes import DYNAMIC
 from dlperf_slurm.jobs.manifest import Manifest
+from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.reports.cells import Cell, Table, join_cells
 from dlperf_slurm.reports.formats.json import serialize_document
 from dlperf_slurm.reports.tables import (
@@ -34,14 +35,16 @@ _HARDWARE = ("devices ", "cpu_model ")
 
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
     """Return a table with a row per case and quantity, and the texts of its footnotes in order."""
-    pairs = compared.pairs
+    is_measured = compared.pairs.samples_a.map(len) + compared.pairs.samples_b.map(len) > 0
+    pairs = compared.pairs[is_measured | ~is_measured.any()].reset_index(drop=True)
+    absent = list_some([*dict.fromkeys(compared.pairs.case_id[~is_measured])])
     texts = [[reason] * bool(reason) + [*own] for reason, own in zip(pairs.reason, pairs.changes)]
     notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own]
     marks = FootnoteMarks(notes)
     shown = [describe_verdict(row, compared.margin) for row in list_records(pairs)]
     spec = TableSpec(
         "comparison",
-        rows=lambda compared: compared.pairs.assign(problem="", shown_verdict=shown),
+        rows=lambda compared: pairs.assign(problem="", shown_verdict=shown),
         by=(),
         title=f"B {compared.manifest_b.run_id} against A {compared.manifest_a.run_id}",
         words=lambda rows: [
@@ -55,7 +58,7 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
             ShownColumn("95 % interval", missing="none", cells=make_interval_cells),
             ShownColumn("shown_verdict", "verdict", marks=True),
         ],
-        caption=describe_method(compared),
+        caption=describe_method(compared) + f"\nmeasured in neither run: {absent}" * bool(absent),
         notes=(CASE,),
     )
     (table,) = tabulate(spec, compared, marks)

@@ -3,8 +3,8 @@
 A history is the data frame of `make_history`; a timeline has its rows of one case and model size.
 """
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.plain_text import count_things
@@ -51,15 +51,32 @@ def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]
     A timeline is a case with one set of model sizes. Footnotes list failures, and changes of
     software and machine.
     """
-    facts = zip(history.problem, history.reason, history.changes.map(_join_changes))
+    return _tabulate(_TIMELINES, history)
+
+
+def tabulate_newest(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
+    """Return a table with the newest run of each timeline, and the footnotes' texts."""
+    counts = history.groupby("timeline").run_id.transform("size")
+    newest = history.assign(runs=counts).drop_duplicates("timeline", keep="last")
+    tables, notes = _tabulate(_NEWEST, newest.reset_index(drop=True))
+    # on a narrow terminal speed and verdict stay
+    return [replace(table, omit_first=(1, 2, 3)) for table in tables], notes
+
+
+def _tabulate(spec: TableSpec, rows: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
+    facts = zip(rows.problem, rows.reason, rows.changes.map(_join_changes))
     notes = [(row, CASE, text) for row, texts in enumerate(facts) for text in texts if text]
     marks = FootnoteMarks(notes)
-    return [*tabulate(_TIMELINES, history, marks)], tuple(marks.footnotes.texts)
+    return [*tabulate(spec, rows, marks)], tuple(marks.footnotes.texts)
 
 
 def _title(runs: "DataFrame") -> str:
     """Return the title of the timeline (a case with one set of sizes) whose rows are `runs`."""
     return get_timeline_title(runs.case_id.iloc[0], runs.sizes.iloc[0])
+
+
+def _list_titles(rows: "DataFrame") -> list[str]:
+    return [*map(get_timeline_title, rows.case_id, rows.sizes)]
 
 
 def _shorten_run_ids(history: "DataFrame") -> list[str]:
@@ -113,8 +130,19 @@ def _describe_ends(runs: "DataFrame") -> str:
     if measured.empty:
         return "no run has a result for this case"
     facts = [measured[name].iloc[[0, -1]] for name in ("versions", "provenance", "tool")]
-    first, last = (describe_software(*own) for own in zip(*facts))
-    return f"with {first}" if first == last else f"first with {first}; last with {last}"
+    first, last = (describe_software(*own).split(", ") for own in zip(*facts))
+    common = [name for name in first if name in last]
+    changed = [", ".join(n for n in names if n not in common) for names in (first, last)]
+    words = zip(("with", "first", "last"), (", ".join(common), *changed))
+    return "; ".join(f"{word} {text}" for word, text in words if text)
+
+
+def _list_figures(rows: "DataFrame") -> list[ShownColumn]:
+    return [
+        ShownColumn("median", "{unit}", cells=_make_median_cells),
+        ShownColumn("speed_ratio", "speed / previous", ScaledFormat(".3f"), "none"),
+        ShownColumn("verdict", cells=_make_verdict_cells, missing="none"),
+    ]
 
 
 _TIMELINES = TableSpec(
@@ -123,12 +151,22 @@ _TIMELINES = TableSpec(
     by=("timeline",),
     title=_title,
     words=lambda rows: [ShownColumn("run", cells=_shorten_run_ids)],
-    figures=lambda rows: [
-        ShownColumn("median", "{unit}", cells=_make_median_cells),
-        ShownColumn("speed_ratio", "speed / previous", ScaledFormat(".3f"), "none"),
-        ShownColumn("verdict", cells=_make_verdict_cells, missing="none"),
-    ],
+    figures=_list_figures,
     caption=_describe_ends,
+    notes=(CASE,),
+)
+
+_NEWEST = TableSpec(
+    "newest",
+    rows=lambda newest: newest.assign(problem=""),
+    by=("unit",),
+    title="newest run of each case",
+    words=lambda rows: [
+        ShownColumn("case", cells=_list_titles),
+        ShownColumn("run", cells=lambda rows: [name[:TIME_CHARACTERS] for name in rows.run_id]),
+    ],
+    figures=lambda rows: [ShownColumn("runs", None, ScaledFormat(".0f")), *_list_figures(rows)],
+    caption="all runs of a case: --case PATTERN; of all cases: --all",
     notes=(CASE,),
 )
 
@@ -165,7 +203,7 @@ def serialize_json(
         timeline["points"].append(_list_point(row))
     data = {
         "timelines": [*timelines.values()],
-        "nodes": [{**dataclasses.asdict(node), "is_bad": node.is_bad} for node in nodes],
+        "nodes": [{**asdict(node), "is_bad": node.is_bad} for node in nodes],
         "problems": list(problems),
     }
     return serialize_document(data)

@@ -135,11 +135,11 @@ def tabulate_runs(
             verdicts.setdefault(row["run_id"], Counter())[row["verdict"]] += 1
     return make_table(
         "Runs, the newest first",
-        ("run", "date", "title", "site", "state", "files", "against the run before", "best"),
+        ("run", "title", "site", "state", "files", "against the run before", "best"),
         [
             (
-                Cell(row["run_id"], link=links.get(row["run_id"], "")),
-                *(row["created_at"][:10], row["title"], row["site"], row["state"]),
+                Cell(shorten_run_id(row["run_id"]), link=links.get(row["run_id"], "")),
+                *(row["title"], row["site"], row["state"]),
                 Cell("CSV", link=links[row["run_id"]].replace(".html", ".csv"))
                 if row["run_id"] in links
                 else "",
@@ -154,7 +154,7 @@ def tabulate_runs(
             )
             for row in runs
         ],
-        8,
+        7,
         "against the run before: the number of cases with each verdict, compared with the last "
         "earlier run that measured the case; the linked page compares with the last earlier run "
         "of the same matrix and site",

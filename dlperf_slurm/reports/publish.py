@@ -332,11 +332,12 @@ def _make_common_pages(
     history = make_history(entries)
     bests = list_bests(history)
     days = sorted(row["created_at"][:10] for row in rows)
+    ends = dict.fromkeys((days[0], days[-1]))
     sites = ", ".join(sorted({row["site"] for row in rows}))
     index = _make_pages(
         INDEX,
         title,
-        f"{count_things(len(rows), 'run')} on {sites}; {days[0]} to {days[-1]}.",
+        f"{count_things(len(rows), 'run')} on {sites}; {' to '.join(ends)}.",
         list_headlines(bests),
         [(HISTORY, "History from run to run"), ("#runs", "Runs")],
         [*tabulate_leaderboards(bests, links), tabulate_runs(rows, history, links, comparisons)],

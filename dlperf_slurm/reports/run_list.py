@@ -13,8 +13,13 @@ from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.reports.cells import Cell
 from dlperf_slurm.results.history.run_cache import read_run_cache
+from dlperf_slurm.stats.median import compute_median_interval
 
-HEADER = ("run", "title", "site", "state", "age", "best throughput")
+# column of the table of runs -> its key in a row
+COLUMNS = {"run": "run_id", "title": "title", "site": "site", "state": "state", "age": "age",
+    "best throughput": "headline", "of case": "best_case"}  # fmt: skip
+# columns that a narrow terminal leaves out first
+OMIT_FIRST = tuple(map([*COLUMNS].index, ("of case", "title")))
 
 Row = dict[str, Any]
 
@@ -71,7 +76,7 @@ def _read_events(run_dir: Path) -> tuple[bool, bool]:
 
 
 def _find_best(cases: Sequence[Row]) -> tuple[str, str]:
-    """Return the id and a text of the fastest case: "1,705 images/s (CASE_ID)".
+    """Return the id and the throughput of the fastest case: "1,705 images/s".
 
     Of the run's first measured model; ("", "") without a measured case.
     """
@@ -79,13 +84,10 @@ def _find_best(cases: Sequence[Row]) -> tuple[str, str]:
     if not measured:
         return "", ""
     model, unit = measured[0]["model"], measured[0]["unit"]
-    rates = {
-        entry["case_id"]: median(entry["samples_per_s"])
-        for entry in measured
-        if entry["model"] == model
-    }
-    best = max(rates, key=lambda case_id: rates[case_id])
-    return best, f"{Cell(rates[best]).text} {unit} ({best})"
+    samples = {e["case_id"]: e["samples_per_s"] for e in measured if e["model"] == model}
+    best = max(samples, key=lambda case_id: median(samples[case_id]))
+    interval = compute_median_interval(samples[best])
+    return best, f"{Cell(median(samples[best]), interval=interval).text} {unit}"
 
 
 def _describe_age(manifest: Manifest) -> str:

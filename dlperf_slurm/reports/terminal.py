@@ -59,7 +59,7 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
         console.print()
     for warning in warnings:
         console.print(Text(warning, style="yellow"))
-    for number, text in notes[:MAX_NOTES]:
+    for number, text in sorted(notes[:MAX_NOTES]):
         short = textwrap.shorten(text, 2 * console.width - 10, placeholder=" ...")
         console.print(Text(f"[{number}] {short}"))
     if len(notes) > MAX_NOTES:
@@ -157,7 +157,6 @@ def _print_planned(plan: "Plan", console: PlainConsole) -> None:
         console,
         title="array jobs, one sbatch each",
     )
-    console.print()
     print_table(
         ["case", "repeats", "steps", "node-hours"],
         [
@@ -172,7 +171,6 @@ def _print_planned(plan: "Plan", console: PlainConsole) -> None:
         console,
         title="cases, with warm-up + measured steps",
     )
-    console.print()
 
 
 def show_table(table: "Table", console: PlainConsole) -> None:

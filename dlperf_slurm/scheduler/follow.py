@@ -18,7 +18,7 @@ TICK_SECONDS = 1.0
 POLL_GROWTH = 1.5
 # how long a run directory may be missing, as on a network file system that is not mounted
 AWAY_SECONDS = 600.0
-# how long it may be missing from a folder that has other files, so that it was deleted or moved
+# how long it may be missing from its folder while that is mounted, so that it was deleted or moved
 DELETED_SECONDS = 30.0
 
 
@@ -33,6 +33,7 @@ def follow_run(
     if it is missing for AWAY_SECONDS, SchedulerError as `Submitter.submit_waiting` does.
     """
     manifest = tracker.run.manifest
+    folder = _identify(tracker.run.path.parent)
     interval = min(TICK_SECONDS * 5, manifest.poll_seconds)
     next_poll = time.monotonic() + interval
     last_poll = float("-inf")
@@ -55,7 +56,7 @@ def follow_run(
             if now > away_since + AWAY_SECONDS:
                 raise
             if now > away_since + DELETED_SECONDS:
-                _check_deleted(tracker.run.path)
+                _check_deleted(tracker.run.path, folder)
             time.sleep(TICK_SECONDS)
             continue
         yield states
@@ -76,13 +77,22 @@ def follow_run(
         time.sleep(TICK_SECONDS)
 
 
-def _check_deleted(run_dir: Path) -> None:
+def _identify(folder: Path) -> Optional[tuple[int, int]]:
+    """Return the device and inode of a folder; None if it cannot be reached."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _check_deleted(run_dir: Path, folder: Optional[tuple[int, int]]) -> None:
     """Raise InputError if a missing run directory was deleted, not unmounted.
 
-    It was deleted if the folder that contained it still has other files.
+    It was deleted if the folder that contained it, identified by `folder`, is still the same.
     """
     with suppress(OSError):
-        if any(run_dir.parent.iterdir()) and not run_dir.exists():
+        if folder is not None and _identify(run_dir.parent) == folder and not run_dir.exists():
             raise InputError(
                 f"{run_dir}: was deleted or moved while it was followed; its jobs cannot write "
                 "results: list them with `squeue --me`, and end them with scancel"

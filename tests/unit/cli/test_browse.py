@@ -4,6 +4,7 @@ import json
 
 import pytest
 from builders import find_task, make_failed_record, make_record, read_case, run_main, write_record
+from history_runs import CASE_2, add_run
 
 from dlperf_slurm.contract.record import FAILED
 from dlperf_slurm.jobs.journal import CANCELLED, SUBMITTED, Event, append_event
@@ -40,6 +41,14 @@ def test_list_has_the_state_and_best_throughput_of_each_run(run, capsys):
     (run.path / "manifest.json").write_text("{")
     code, out, err = run_main(["list"], capsys)
     assert (code, "contains no runs" in out, "manifest.json" in err) == (0, True, True)
+
+
+def test_best_throughput_has_the_digits_that_its_interval_allows(staged, home, capsys, monkeypatch):
+    monkeypatch.setattr("history_runs.RATES", [0.3, 0.4, 0.5, 0.54321, 0.6, 0.7, 0.8])
+    add_run(staged, 1)
+    (row,) = list_runs(capsys)
+    # 86.9136, 95 % interval 48 to 128
+    assert (row["headline"], row["best_case"]) == ("87 images/s", CASE_2)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,20 @@ def test_table_has_a_row_per_run_and_a_note_per_change(runs, capsys):
     ]  # fmt: skip
     assert (rows[1][1], rows[1][5], rows[1][-2:]) == ("7200", "0.900", ["slower", "[1]"])
     assert "[1] torch 2.5.0 -> 2.13.0\n" in out
-    assert "first with torch 2.5.0, dlperf_slurm " in out
+    assert "; first torch 2.5.0; last torch 2.13.0\n" in out
+
+
+def test_of_many_cases_only_the_newest_run_is_shown(runs, capsys, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.cli.history.MAX_CASES", 1)
+    runs(1.0, 0.9)
+    _, out, _ = run_history(capsys)
+    rows = [line.split() for line in out.splitlines() if line.startswith(" pytorch")]
+    assert [row[:4] for row in rows] == [
+        [CASE_1, "20240502-120000", "2", "7200"], [CASE_2, "20240502-120000", "2", "14400"],
+    ]  # fmt: skip
+    assert all(row[-1] == "slower" for row in rows)
+    for options in (["--all"], ["--case", CASE_1]):
+        assert list_rows(run_history(capsys, *options)[1])
 
 
 def test_failed_run_has_its_word_and_its_reason(runs, capsys):

@@ -447,10 +447,23 @@ def test_following_goes_on_after_the_run_directory_was_away(run, monkeypatch):
 
 def test_following_ends_soon_when_the_run_directory_was_deleted(run, monkeypatch):
     tracker = Tracker(run)
-    run.path.rename(run.path.with_name("away"))
+    run.path.rename(run.path.parent.with_name("away"))
     monkeypatch.setattr(follow, "DELETED_SECONDS", -1.0)
     with pytest.raises(InputError, match=r"was deleted or moved.* scancel"):
         next(follow_run(tracker))
+
+
+def test_following_goes_on_after_the_folder_of_runs_was_not_mounted(run, monkeypatch):
+    folder = run.path.parent
+    away = folder.with_name("away")
+    states = follow_run(Tracker(run))
+    before = next(states)
+    folder.rename(away)
+    # the mount point
+    folder.mkdir()
+    monkeypatch.setattr(follow, "DELETED_SECONDS", -1.0)
+    monkeypatch.setattr("time.sleep", lambda seconds: folder.exists() and away.rename(folder))
+    assert next(states) == before
 
 
 def test_following_ends_when_the_run_directory_stays_away(run, monkeypatch):
