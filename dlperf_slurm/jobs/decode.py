@@ -65,7 +65,7 @@ RANGES: Mapping[str, Range] = {
     "OtherProcess.cpu_share": SHARE,
     "PlannedCase.epochs": (0, 1e9),
     "PlannedCase.protocol": INT64,
-    "PlannedCase.repeats": (0, 1e6),
+    "PlannedCase.repeats": (0, 1e5),
     "RankResult.final_loss": LOSS,
     "RankResult.local_rank": RANK,
     "RankResult.rank": RANK,

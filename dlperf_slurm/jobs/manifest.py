@@ -16,8 +16,8 @@ from dlperf_slurm.matrix.settings import LEAST_VALUES, OWN_SETTINGS, Settings
 # the site name of runs made by import-logs
 IMPORT_SITE = "import"
 MANIFEST_FILE = "manifest.json"
-# limit for all cases of a run together; a matrix may have a tenth of it
-MAX_REPEATS = 1_000_000
+# limit for all cases of a run together, as for those of a matrix
+MAX_REPEATS = 100_000
 SCHEDULERS = ("slurm", "local")
 # a directory name that cannot lead out of its parent
 _FILE_NAME = r"(?!\.{1,2}$)[^/\x00-\x1f]{1,255}"
@@ -203,6 +203,9 @@ def find_manifest_problem(manifest: Manifest) -> str:
                 f"cases[{index}].axes: a batch size or number of batches is {min(numbers)}; "
                 "allowed: at least 1"
             )
+    most = max((case.repeats for case in manifest.cases), default=0)
+    if len(set(manifest.nodes)) < len(manifest.nodes) or len(manifest.nodes) > most:
+        return f"nodes: names a node twice, or more nodes than a case has repeats ({most})"
     task_count = sum(case.repeats for case in manifest.cases)
     if task_count > MAX_REPEATS:
         return f"has {task_count} repeats; at most {MAX_REPEATS} are allowed"

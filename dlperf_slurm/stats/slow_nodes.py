@@ -13,7 +13,10 @@ LEAST_BLOCKS = 3
 _DRAWS = 200_000
 _DRAWS_PER_TEST = 400
 _MAX_DRAWS = 4_000_000
-_CHUNK = 500_000
+# blocks that are drawn: the median of more of them varies less, by the square root of their number
+_MOST_DRAWN = 51
+# values drawn at once
+_CHUNK = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class _Table:
         # a node alone in its block has nothing to be compared with
         logs = logs[:, (has_value.sum(axis=0) > 1) & has_value[sound].any(axis=0)]
         if logs.size:
-            logs = logs - numpy.stack([_take_median(logs, sound, n) for n in range(len(logs))])
+            logs = logs - _take_medians(logs, sound)
         self.blocks = (~numpy.isnan(logs)).sum(axis=1)
         self.decided = numpy.flatnonzero(self.blocks >= LEAST_BLOCKS)
         kept = logs[self.decided]
@@ -121,9 +124,12 @@ class _Table:
 
         generator = numpy.random.default_rng([seed, blocks])
         parts = []
-        for start in range(0, count, _CHUNK):
-            size = min(_CHUNK, count - start)
-            drawn = numpy.median(generator.choice(self.pool, (size, blocks)), axis=1)
+        number = min(blocks, _MOST_DRAWN)
+        chunk = _CHUNK // number
+        for start in range(0, count, chunk):
+            size = min(chunk, count - start)
+            drawn = numpy.median(generator.choice(self.pool, (size, number)), axis=1)
+            drawn *= numpy.sqrt(number / blocks)
             scale = numpy.sqrt(self.freedom / generator.chisquare(self.freedom, size))
             parts.append(drawn * scale)
         return numpy.concatenate(parts)
@@ -155,16 +161,25 @@ class _Table:
         return max(1, int((needed / effect) ** 2) + 1 - blocks)
 
 
-def _take_median(logs: Any, sound: Any, node: int) -> Any:
-    """Return the median of each block over the sound nodes except `node`: [blocks].
+def _take_medians(logs: Any, sound: Any) -> Any:
+    """Return for each node the median of each block over the other sound nodes: [nodes, blocks].
 
     `logs` are logarithms [nodes, blocks], `sound` says which nodes are not slow. In a block with no
     other sound node, the node is compared with itself.
     """
     import numpy
 
-    others = logs[sound & (numpy.arange(len(logs)) != node)]
-    if not len(others):
-        return logs[node]
-    alone = numpy.isnan(others).all(axis=0)
-    return numpy.nanmedian(numpy.where(alone, logs[node], others), axis=0)
+    values = numpy.where(sound[:, None], logs, numpy.nan)
+    has_value = ~numpy.isnan(values)
+    # nan is sorted last
+    places = numpy.argsort(values, axis=0)
+    ranks = numpy.argsort(places, axis=0)
+    ordered = numpy.take_along_axis(values, places, axis=0)
+    others = has_value.sum(axis=0) - has_value
+    middles = [
+        # skips the node itself
+        numpy.minimum(index + (has_value & (index >= ranks)), len(logs) - 1)
+        for index in (numpy.maximum(others - 1, 0) // 2, others // 2)
+    ]
+    low, high = (numpy.take_along_axis(ordered, index, axis=0) for index in middles)
+    return numpy.where(others > 0, (low + high) / 2, logs)

@@ -144,6 +144,8 @@ def test_manifest_that_is_not_an_object_is_refused(results, text):
         ({"within_seconds": -1}, "within_seconds"),
         ({"run_id": ".."}, ".*run_id"),
         ({"interleaved": ["a", "b"]}, "interleaved"),
+        ({"nodes": ["n1", "n1"]}, "nodes"),
+        ({"nodes": [f"n{number}" for number in range(1000)]}, "nodes"),
         ({"interleaved": ["20240501-120000-a", "../b"]}, "interleaved"),
         ({"created_at": "yesterday"}, ".*created_at"),
         ({"scheduler": "pbs"}, "scheduler is 'pbs'; known: slurm, local"),

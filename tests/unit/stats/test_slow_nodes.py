@@ -1,6 +1,7 @@
 """Which nodes are slow: drift, several slow nodes, missing repeats, and how often it is wrong."""
 
 import math
+import tracemalloc
 
 import numpy
 import pytest
@@ -47,6 +48,20 @@ def test_of_equal_nodes_one_is_named_in_at_most_one_table_of_twenty(nodes, block
     )
     # more than 10 of 100 would happen once in 90 times at 5 %
     assert wrong <= 10
+
+
+def test_many_blocks_take_little_memory_and_narrow_the_interval():
+    tracemalloc.start()
+    widths = []
+    for blocks in (51, 816):
+        (effects,) = compute_node_effects([measure(3, blocks, [1])], LEAST_EFFECT)
+        assert effects[1].is_slow(LEAST_EFFECT)
+        widths.append(math.log(effects[1].high / effects[1].low))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 250e6
+    # sixteen times as many blocks
+    assert widths[1] == pytest.approx(widths[0] / 4, rel=0.4)
 
 
 def test_difference_below_the_least_effect_is_not_named_however_certain():
