@@ -125,7 +125,8 @@ def write_file(path: Path, option: str, data: bytes) -> None:
 
     Raises InputError, which begins with the option, if that fails.
     """
-    path = path.resolve()
+    # Path.resolve of Python 3.12 and older raises RuntimeError for a loop of links
+    path = Path(os.path.realpath(path))
     try:
         if path.exists() and not path.is_file():
             # a terminal or a pipe cannot be replaced by a temporary file

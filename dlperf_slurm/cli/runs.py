@@ -275,10 +275,24 @@ def check_submission(options: argparse.Namespace, nodes: Sequence[str] = ()) -> 
         return check_matrix(options, is_to_run=True, nodes=nodes)
 
 
+def _find_named_run(options: argparse.Namespace) -> "Run":
+    """Find the run to continue; raise InputError if "latest" is a run of another user."""
+    from dlperf_slurm.jobs.run_directory import is_latest
+    from dlperf_slurm.jobs.run_ownership import has_own_files
+
+    run = find_chosen_run(options)
+    if is_latest(options.run) and not has_own_files(run):
+        raise InputError(
+            f"{run.run_id}, the latest run in {options.results}, belongs to another user; to run "
+            f"its jobs as yours, name it: {run.path}"
+        )
+    return run
+
+
 def run_resume(options: argparse.Namespace) -> None:
     """Submit the array jobs of a run that are not submitted yet, or print that there are none."""
     with print_result(options) as runs:
-        runs.append(find_chosen_run(options))
+        runs.append(_find_named_run(options))
         _resume(runs[0], options)
 
 
@@ -302,7 +316,7 @@ def _resume(run: "Run", options: argparse.Namespace) -> None:
 def run_retry(options: argparse.Namespace) -> None:
     """Submit a further attempt of array tasks that failed; print a message if there are none."""
     with print_result(options) as runs:
-        runs.append(find_chosen_run(options))
+        runs.append(_find_named_run(options))
         _retry(runs[0], options)
 
 
@@ -374,11 +388,12 @@ def run_wait(options: argparse.Namespace) -> None:
 
 def run_cancel(options: argparse.Namespace) -> None:
     """Cancel all array tasks of a run that have not ended, and print how many."""
+    from dlperf_slurm.jobs.run_directory import is_latest
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.cancel import cancel_run
 
     run = find_chosen_run(options)
-    if options.run is None and not is_own(run):
+    if is_latest(options.run) and not is_own(run):
         raise InputError(
             f"{run.run_id}, the latest run in {options.results}, was not started by you on this "
             f"host; to cancel it, name it: {COMMAND} cancel {run.path}"

@@ -71,7 +71,7 @@ def list_readable_runs(results_dir: Path, named: Optional[str] = None) -> dict[s
     runs = {
         path.stem: path
         for path in archives
-        if _is_run(path) or (named and path.stem.startswith(named))
+        if path.name.isprintable() and (_is_run(path) or (named and path.stem.startswith(named)))
     }
     runs.update((run_id, results_dir / run_id) for run_id in list_run_ids(results_dir))
     return dict(sorted(runs.items()))

@@ -235,6 +235,11 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
     return open_run(results_dir / choose_run_id(reference, list_run_ids(results_dir), results_dir))
 
 
+def is_latest(reference: Optional[str]) -> bool:
+    """Return whether a reference means a run by its age, and not by its name."""
+    return reference is None or re.fullmatch(_LATEST, reference) is not None
+
+
 def is_run_dir(path: Path) -> bool:
     """Return whether a path is a run directory; raises InputError if it may not be read."""
     try:
@@ -294,10 +299,11 @@ def _describe_denied(path: Path) -> str:
 def list_run_ids(results_dir: Path) -> list[str]:
     """List the ids of the runs in a results folder, oldest first (an id begins with the time).
 
-    Hidden folders are skipped: they are incomplete run directories.
+    Hidden folders are skipped, as they are incomplete run directories, and names that would control
+    a terminal.
     """
     names = (path.parent.name for path in results_dir.glob(f"*/{MANIFEST_FILE}"))
-    return sorted(name for name in names if not name.startswith("."))
+    return sorted(name for name in names if not name.startswith(".") and name.isprintable())
 
 
 def list_latest_attempts(tasks: Sequence[RunTask]) -> list[RunTask]:

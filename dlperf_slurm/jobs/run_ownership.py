@@ -50,10 +50,19 @@ def is_own(run: Run) -> bool:
         return (
             _is_private(mark.parent)
             and _is_private(mark)
-            and all(_is_of_user(path) for path in _list_files(run))
+            and has_own_files(run)
             and read_json(mark) == _describe(run)
         )
     return False
+
+
+def has_own_files(run: Run) -> bool:
+    """Return whether this user owns the run directory, and what decides which jobs run, and where.
+
+    A missing file has no other owner.
+    """
+    paths = [run.path, *(run.path / name for name in (MANIFEST_FILE, MATRIX_FILE, SITE_FILE))]
+    return all(_is_of_user(path) for path in paths if os.path.lexists(path))
 
 
 def _find_mark(run: Run) -> Path:
@@ -73,11 +82,6 @@ def _describe(run: Run) -> dict[str, Any]:
         "inodes": [run.path.stat().st_ino, matrix.st_ino],
         "changed_ns": matrix.st_ctime_ns,
     }
-
-
-def _list_files(run: Run) -> list[Path]:
-    """List the run directory and those of its files that decide what jobs run, and where."""
-    return [run.path, *(run.path / name for name in (MANIFEST_FILE, MATRIX_FILE, SITE_FILE))]
 
 
 def _is_of_user(path: Path) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem, folders
@@ -160,9 +161,14 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
     site = _Site(folder)
     problems = dict.fromkeys((*cache.problems, *copies, *list_denied(results_dir)))
     found = list_readable_runs(results_dir)
-    rows, more = list_rows(results_dir, [*reversed(found.items())])
+    copied = {*cache.entries.run_dir} - {*entries.run_dir}
+    chosen = [(name, path) for name, path in found.items() if str(path) not in copied]
+    rows, more = list_rows(results_dir, chosen[::-1])
     problems.update(dict.fromkeys(more))
-    runs = {row["run_id"]: open_run(Path(row["path"])) for row in rows}
+    opened = [open_run(Path(row["path"])) for row in rows]
+    # a folder may have another name than its run
+    rows = [{**row, "run_id": run.run_id} for row, run in zip(rows, opened)]
+    runs = {run.run_id: run for run in opened}
     if not runs:
         raise InputError("\n".join([f"{results_dir}: contains no runs to publish", *problems]))
     folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +192,7 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
                 _digest(*shared, digests[run_id]),
                 lambda names=names, run=run: _make_run_files(run, names, find([run])),  # type: ignore[misc]
             )
-            links[run_id] = names[0]
+            links[run_id] = quote(names[0])
         except (OSError, RecursionError, ValueError, LookupError, InputError) as error:
             # a damaged run must not hide the others
             problems[f"{run.path}: cannot be read as a run: {error}"] = None
@@ -201,7 +207,7 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
                     _make_comparison(a, b, name)
                 ),
             )
-            comparisons[b.run_id] = name
+            comparisons[b.run_id] = quote(name)
         except (OSError, RecursionError, ValueError, LookupError, InputError) as error:
             problems[f"{a.run_id} and {b.run_id}: cannot be compared: {error}"] = None
     told = [line.replace(f"{results_dir}/", "") for line in problems]
@@ -299,7 +305,7 @@ def _make_comparison(a: Run, b: Run, name: str) -> dict[str, str]:
         f"A: run {a.run_id}, {compared.hardware_a}. B: run {b.run_id}, {compared.hardware_b}.",
         _list_changes(compared),
         [(f"../{INDEX}", "All runs"), (f"../{HISTORY}", "History")]
-        + [(f"../runs/{run.run_id}.html", f"Run {name}") for name, run in (("A", a), ("B", b))],
+        + [(quote(f"../runs/{run.run_id}.html"), f"Run {n}") for n, run in (("A", a), ("B", b))],
         [table],
         notes,
         [_draw(lambda: plot_comparison(compared))] if has_ratio else [],

@@ -92,14 +92,17 @@ def list_runs(results_dir: Path) -> tuple[list[Path], list[str]]:
     except OSError as error:
         raise InputError(f"{results_dir}: cannot be read: {error.strerror}") from error
     for path in paths:
+        if not path.name.isprintable():
+            problems.append(
+                f"{results_dir}/{path.name!a}: left out, as its name has characters that cannot "
+                "be printed"
+            )
+            continue
         try:
-            path.name.encode()
             if (path / MANIFEST_FILE).is_file() or _is_archive(path, paths):
                 runs.setdefault(path.resolve(), path)
             elif any((path / name).exists() for name in _SIGNS):
                 problems.append(f"{path}: has no {MANIFEST_FILE}: the run is incomplete")
-        except UnicodeEncodeError:
-            problems.append(f"{str(path)!a}: left out, as its name is not valid UTF-8")
         except FileProblem as error:
             problems.append(str(error))
         except OSError as error:

@@ -65,10 +65,12 @@ Row = Any
 def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
     """Drop the entries of copied runs: runs with the same id in another directory.
 
-    The first copy stays. Returns one line per dropped copy too.
+    The first directory that is named after the run stays, else the first one: whoever may write
+    into the folder cannot put another in its place. Returns one line per dropped copy too.
     """
-    first = dict(zip(entries.run_id[::-1], entries.run_dir[::-1]))
-    original = entries.run_id.map(first)
+    places = [*zip(entries.run_id[::-1], entries.run_dir[::-1])]
+    named = {run_id: path for run_id, path in places if Path(path).stem == run_id}
+    original = entries.run_id.map({**dict(places), **named})
     is_copy = original != entries.run_dir
     pairs = dict.fromkeys(zip(entries.run_dir[is_copy], original[is_copy]))
     return entries[~is_copy], [f"{copy}: left out, as it is a copy of {of}" for copy, of in pairs]

@@ -1,6 +1,7 @@
 """A run that somebody else made is followed and shown; only its name has it started or ended."""
 
 import itertools
+import os
 from contextlib import suppress
 
 import pytest
@@ -82,13 +83,30 @@ def test_submission_goes_on_without_a_mark(cluster, home, capsys, monkeypatch, s
     assert capsys.readouterr().err.count(str(home / "file")) == 1
 
 
-def test_cancel_of_the_latest_run_asks_for_its_name_where_others_made_it(failed_run, home):
+@pytest.mark.parametrize("latest", [["cancel"], ["cancel", "latest"], ["cancel", "latest~0"]])
+def test_cancel_of_the_latest_run_asks_for_its_name_where_others_made_it(failed_run, home, latest):
     assert list_run_ids(home / "results") == [failed_run.run_id]
-    assert main(["cancel"]) == INPUT_ERROR
+    assert main(latest) == INPUT_ERROR
     assert list_calls(home, "squeue") == []
     assert main(["cancel", str(failed_run.path)]) == 0
     mark_own(failed_run)
-    assert main(["cancel"]) == 0
+    assert main(latest) == 0
+
+
+@pytest.mark.parametrize("command", ["retry", "resume"])
+def test_latest_run_of_another_user_is_continued_only_by_its_name(
+    failed_run, home, monkeypatch, capsys, command
+):
+    """Whoever may write into the results folder can put a newer run there."""
+    user = os.geteuid()
+    with monkeypatch.context() as other:
+        other.setattr(os, "geteuid", lambda: user + 1)
+        assert main([command, "latest"]) == INPUT_ERROR
+        assert str(failed_run.path) in capsys.readouterr().err
+    assert not is_own(failed_run)
+    assert list_calls(home, "sbatch") == []
+    main([command, "latest"])
+    assert is_own(failed_run)
 
 
 def test_run_whose_files_name_two_schedulers_is_refused(failed_run, capsys):

@@ -1,6 +1,8 @@
 """The site of a results folder: which files it has, which are written again, what it leaves out."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,21 @@ def test_site_has_pages_that_lead_to_each_other_and_nowhere_else(two_runs, capsy
     assert "1 slower" in index
     assert '<svg class="plot' not in index
     assert "not shown" not in pages[SITE / "history.html"]
+
+
+@pytest.mark.parametrize("name", ["0-copy", "a\nFORGED", "0\x1b[2J", "0\u202e"])
+def test_copy_of_a_run_does_not_take_its_place(two_runs, capsys, name):
+    """Whoever may write into the results folder can add another directory with the same id."""
+    shutil.copytree(two_runs[0], RESULTS / name)
+    for command in (["publish", str(SITE)], ["history"], ["list"]):
+        _, out, err = run_main(command, capsys)
+        assert not re.search(r"^FORGED|[\x1b\u202e]", out + err, re.M)
+    assert err.count("left out") == (0 if name == "0-copy" else 1)
+    assert {path.stem for path in (SITE / "runs").iterdir()} == {DAY_1, DAY_2}
+    code, out, _ = run_main(["history", "--json"], capsys)
+    assert code == 0
+    points = [point for timeline in json.loads(out)["timelines"] for point in timeline["points"]]
+    assert {Path(point["entry"]["run_dir"]).name for point in points} == {DAY_1, DAY_2}
 
 
 def test_only_what_changed_is_written_again(two_runs, staged, capsys):
