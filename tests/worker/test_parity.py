@@ -7,6 +7,7 @@ import pytest
 from support import sessions
 from support.cases import vary
 
+from dlperf_slurm.contract.axes import DYNAMIC
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
@@ -287,6 +288,26 @@ def test_other_model_is_seen_in_the_gradients(model, patch, least, tmp_path, tor
     patch(monkeypatch, torch.nn.functional)
     found = verify_well(case, tmp_path / "after", f"--reference={tmp_path / 'before'}")
     assert found.gradients[0].relative > least
+
+
+@pytest.mark.parametrize(
+    ("precision", "factor"), [("amp-bf16", 1), ("amp-bf16", 0), ("amp-fp16", 1), ("amp-fp16", 0.5)]
+)
+def test_wrong_gradient_in_a_reduced_precision_is_seen(precision, factor, tmp_path, torch):
+    """No difference is above 1."""
+    from dlperf_slurm.checks.parity.tolerances import choose_gradient_tolerance
+
+    verification = resnet50.VERIFICATION
+    sizes = {**verification.model_parameters, **verification.reduced_precision_parameters}
+    case = make_case("resnet50", model_parameters=sizes, batch_size_per_device=16, seed=4)
+    verify_well(case, tmp_path / "fp32")
+    case = vary(case, precision=precision, loss_scale=128 if precision == "amp-fp16" else DYNAMIC)
+    session = sessions.start(case)
+    gradients = session.compute_gradients()
+    gradients["blocks.1.expand.normalization.weight"] *= factor
+    found = compute_difference(gradients, read_mean([tmp_path / "fp32"])).relative
+    assert found <= 1
+    assert (found <= choose_gradient_tolerance(case)) == (factor == 1)
 
 
 def test_batch_norms_momentum_is_seen_in_evaluation_after_the_steps(tmp_path, torch, monkeypatch):

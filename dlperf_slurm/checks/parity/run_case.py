@@ -25,6 +25,7 @@ from dlperf_slurm.scheduler.machine_lock import lock_machine
 from dlperf_slurm.slurm_client import clean_environment
 from dlperf_slurm.worker.failed_record import read_failures
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.support import find_unsupported
 
 SCRIPT_FILE = "verify.sh"
@@ -83,7 +84,10 @@ def run_case(
     topology = Topology(case.nodes, case.devices_per_node)
     clip = "-clip" if case.axes.clip_global_norm else ""
     parts = (case.axes.framework, case.model, topology, case.axes.gradient_sync)
-    name = "-".join([*map(str, parts), *list_variant(case.axes)]) + clip + suffix
+    # the reference for a reduced precision may have other sizes
+    sizes = load_model(case.model).VERIFICATION.model_parameters
+    own_sizes = "-reduced" if case.model_parameters != sizes else ""
+    name = "-".join([*map(str, parts), *list_variant(case.axes)]) + own_sizes + clip + suffix
     folder = workplace.folder / name
     if (folder / PARITY_FILE).exists():
         return folder

@@ -187,6 +187,8 @@ def make_case(
 ) -> Case:
     """Make a small case on one rank, in fp32 and without a compiler if `variant` has no other."""
     verification = load_model(model).VERIFICATION
+    is_reduced = variant.get("precision", "fp32") != "fp32"
+    changed = verification.reduced_precision_parameters if is_reduced else {}
     # the first compiler is "no compiler" for each framework that supports it; JAX does not
     axes = Axes(
         framework=framework,
@@ -204,7 +206,7 @@ def make_case(
         attempt=1,
         axes=axes,
         model=model,
-        model_parameters=dict(verification.model_parameters),
+        model_parameters={**verification.model_parameters, **changed},
         device=site.device,
         cpus_per_rank=site.cpus_per_rank,
         warmup_steps=0,

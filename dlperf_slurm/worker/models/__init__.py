@@ -10,6 +10,7 @@ import dataclasses
 import pkgutil
 from abc import ABC, abstractmethod
 from importlib import import_module
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -70,12 +71,13 @@ class Verification(NamedTuple):
     """A small version of a model for comparing adapters, with all kinds of layers of the full size.
 
     `gradient_tolerance` is the largest relative difference of a parameter's gradient that rounding
-    explains.
+    explains. `reduced_precision_parameters` replace others in precisions below fp32.
     """
 
     model_parameters: "Mapping[str, ModelParameter]"
     batch_size_per_device: int
     gradient_tolerance: float
+    reduced_precision_parameters: "Mapping[str, ModelParameter]" = MappingProxyType({})
 
 
 class Parameter(NamedTuple):

@@ -44,6 +44,9 @@ VERIFICATION = Verification(
     # between two memory layouts of one framework. `verify` uses a seed for which no value is that
     # close.
     gradient_tolerance=1e-3,
+    # Reduced precisions move values across kinks for any seed: with more channels the change of
+    # each gradient is nearer to its expected size.
+    reduced_precision_parameters={"width": 16},
 )
 
 

@@ -172,8 +172,9 @@ def test_rows_have_the_columns_of_their_header_and_a_verdict():
 @pytest.mark.parametrize("name", list_models())
 def test_model_is_verified_at_a_small_size_without_dropout(name):
     model = load_model(name)
-    definition = model.Definition(**make_case("jax", name, SITE).model_parameters)
-    assert definition.find_problems() == []
+    cases = [make_case("jax", name, SITE, variant={"precision": p}) for p in ("fp32", "amp-bf16")]
+    definition, other = (model.Definition(**case.model_parameters) for case in cases)
+    assert definition.find_problems() == other.find_problems() == []
     assert definition.parameter_count < model.Definition().parameter_count / 10
     assert getattr(definition, "dropout", 0.0) == 0.0
 
@@ -229,8 +230,11 @@ def test_tolerances_of_reduced_precisions_follow_from_their_unit_roundoff(precis
     # the optimizer and the number of parameters are as in fp32
     assert compare("bert", updates=2e-5) == ["updates"]
     assert compare("bert", parameter_count=1e-4) == ["parameters"]
-    assert compare("resnet50", gradients=0.9) == []
-    assert compare("resnet50", gradients=1.1) == ["gradients"]
+    kinks = math.sqrt(16 * 2 * 5 * unit / math.pi)
+    assert compare("resnet50", gradients=1.9 * kinks) == []
+    assert compare("resnet50", gradients=2.1 * kinks) == ["gradients"]
+    # one of zero
+    assert compare("resnet50", gradients=1.0) == ["gradients"]
 
 
 def test_work_in_fp32_under_the_name_of_another_precision_is_found():
@@ -349,6 +353,15 @@ def test_unsupported_case_is_not_started(workplace):
 
 def test_script_over_its_limit_is_ended(home):
     assert run_script(write_program(home, "slow", "sleep 60"), home / "log", 0.1) is None
+
+
+def test_each_precision_has_a_reference_of_its_own_sizes(write_python, workplace, parity_file):
+    write_python(f"cp {parity_file} parity.json")
+    variants = [{"precision": "fp32"}, {"precision": "amp-bf16"}]
+    verify_frameworks([REFERENCE], ["resnet50"], workplace, variants)
+    cases = [read_json(path, Case) for path in workplace.folder.glob("*/case.json")]
+    widths = {(c.axes.precision, c.model_parameters["width"]) for c in cases}
+    assert widths == {("fp32", 8), ("fp32", 16), ("amp-bf16", 16)}
 
 
 def test_all_lines_of_the_reference_framework_are_the_same(write_python, workplace, parity_file):
