@@ -63,8 +63,11 @@ def test_validation_sees_each_sample_once_in_as_many_batches_on_each_rank(count,
     ranks = split_over_ranks(split_for_validation, count, world_size, 4)
     seen = [index for batches in ranks for batch in batches for index in batch]
     assert sorted(seen) == list(range(count))
-    numbers = [len(batches) for batches in ranks]
-    assert max(numbers) - min(numbers) <= 1
+    # in turn, so that no rank has two more than another
+    dealt = {index: rank for rank, own in enumerate(ranks) for batch in own for index in batch}
+    assert [dealt[index] for index in range(count)] == [
+        index // 4 % world_size for index in range(count)
+    ]
     # only the last one is smaller
     assert set(sorted(len(batch) for batches in ranks for batch in batches)[1:]) <= {4}
 

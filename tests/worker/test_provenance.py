@@ -286,14 +286,12 @@ KEPT = {
     **{"HSA_ENABLE_SDMA": "0", "MIOPEN_FIND_MODE": "NORMAL", "ROCR_VISIBLE_DEVICES": "0,1"},
 }
 # variables of libraries whose values may be secrets
-HIDDEN = (
-    "TF_API_TOKEN",
-    "NCCL_WHATEVER",
-    "CUDA_SECRET_X",
-    "MIOPEN_TOKEN",
-    "JAX_KEY",
-    "FI_PASSWORD",
+LIBRARIES = (
+    "BLIS CUBLAS CUDA CUDNN DNNL FI FLAGS GLOO GOMP HIP HOROVOD HSA JAX KMP MALLOC MEGENGINE "
+    "MIOPEN MKL MPICH MXNET NCCL NVIDIA OMPI_MCA OMP ONEDNN ONEFLOW OPENBLAS PYTORCH RCCL ROCR TF "
+    "TORCH UCX XLA"
 )
+HIDDEN = tuple(f"{library}_API_TOKEN" for library in LIBRARIES.split())
 # of no library, or set anew by each launch
 LEFT_OUT = (
     "HF_TOKEN",
