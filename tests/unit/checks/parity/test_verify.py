@@ -233,6 +233,8 @@ def test_tolerances_of_reduced_precisions_follow_from_their_unit_roundoff(precis
     kinks = math.sqrt(16 * 2 * 5 * unit / math.pi)
     assert compare("resnet50", gradients=1.9 * kinks) == []
     assert compare("resnet50", gradients=2.1 * kinks) == ["gradients"]
+    assert compare("resnet50", trained_loss=0.4 * kinks**2) == []
+    assert compare("resnet50", trained_loss=0.6 * kinks**2) == ["loss after 3 steps"]
     # one of zero
     assert compare("resnet50", gradients=1.0) == ["gradients"]
 
