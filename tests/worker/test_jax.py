@@ -400,37 +400,84 @@ def test_matrices_are_split_by_their_first_even_axis_and_vectors_stay_whole():
     assert sharding.make_specs(axes)["b"] == P(None, "ranks")
 
 
+@pytest.mark.parametrize("gathered_type", ["float32", "bfloat16"])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(("kind", "scattering"), [("cpu", False), ("cuda", True)])
 def test_gradient_of_gathered_parts_is_summed_without_the_reduce_scatter_of_gloo(
-    kind, scattering, axis
+    kind, scattering, axis, gathered_type
 ):
     case = sessions.make_case(
         "jax", "llama", devices_per_node=2, gradient_sync="sharded", device=kind
     )
-    gradients, expected, text = sessions.run_elsewhere(differentiate_gathered, case, axis)
+    gradients, expected, text = sessions.run_elsewhere(
+        differentiate_gathered, case, axis, gathered_type
+    )
     assert numpy.allclose(gradients, expected, rtol=1e-6)
     assert ("reduce_scatter" in text) == scattering
+    # the sum is in the weight's type, whatever type was gathered
+    summed = re.search(r"(?:reduce_scatter|all_to_all).*?->\s*tensor<[0-9x]+(\w+)>", text, re.S)
+    gathered = re.search(r"all_gather.*?->\s*tensor<[0-9x]+(\w+)>", text, re.S)
+    assert (summed[1], gathered[1]) == ("f32", "bf16" if gathered_type == "bfloat16" else "f32")
 
 
-def differentiate_gathered(case, axis):
+def differentiate_gathered(case, axis, gathered_type):
     """Return a matrix's gradients over two devices, the expected ones, and the program's text."""
     jax.config.update("jax_num_cpu_devices", 2)
     mesh = jax.sharding.Mesh(numpy.array(jax.devices()), (device.RANKS,))
-    gather = sharding.choose_gather(case)
+    gather = sharding.choose_gather(case, jnp.dtype(gathered_type))
     random = numpy.random.default_rng(1)
     matrix = random.normal(size=(4, 6)).astype("float32")
     factors = random.normal(size=(2, 4, 6)).astype("float32")
+    if gathered_type == "bfloat16":
+        # each is exact in bfloat16, their sum is not
+        factors[0], factors[1] = numpy.sign(factors[0]), 1 + 2.0**-7
 
     def differentiate(part, factor):
-        return jax.grad(lambda each: (gather(each, axis) * factor[0]).sum())(part)
+        # the sum is of no interest, but its gathering is in the program
+        total, gradient = jax.value_and_grad(lambda p: (gather(p, axis) * factor[0]).sum())(part)
+        return total[None], gradient
 
     split = P(*[None] * axis, device.RANKS)
     mapped = jax.shard_map(
-        differentiate, mesh=mesh, in_specs=(split, P(device.RANKS)), out_specs=split
+        differentiate,
+        mesh=mesh,
+        in_specs=(split, P(device.RANKS)),
+        out_specs=(P(device.RANKS), split),
     )
     program = jax.jit(mapped).lower(matrix, factors)
-    return numpy.asarray(program.compile()(matrix, factors)), factors.sum(0), program.as_text()
+    gradients = numpy.asarray(program.compile()(matrix, factors)[1])
+    return gradients, factors.sum(0), program.as_text()
+
+
+@pytest.mark.parametrize("gathered_type", ["float32", "bfloat16"])
+def test_whole_weights_are_gathered_again_instead_of_kept(gathered_type):
+    case = sessions.make_case("jax", "llama", devices_per_node=2, gradient_sync="sharded")
+    text = sessions.run_elsewhere(differentiate_chain, case, gathered_type)
+    # three by the forward pass; the backward pass does not need the first one
+    assert text.count("stablehlo.all_gather") == 5
+
+
+def differentiate_chain(case, gathered_type):
+    """Return the text of a program for the gradients of three matrices, split over two devices."""
+    jax.config.update("jax_num_cpu_devices", 2)
+    mesh = jax.sharding.Mesh(numpy.array(jax.devices()), (device.RANKS,))
+    gather = sharding.choose_gather(case, jnp.dtype(gathered_type))
+    parts = dict.fromkeys("abc", numpy.ones((8, 8), numpy.float32))
+
+    def compute(parts, x):
+        weights = sharding.GatheredWeights(parts, dict.fromkeys(parts, 0), gather)
+        for name in weights:
+            x = jnp.sin(x @ weights.read_gathered(name).astype(x.dtype))
+        return x.sum()
+
+    split = dict.fromkeys(parts, P(device.RANKS))
+    mapped = jax.shard_map(
+        jax.grad(sharding.gather_again(compute)),
+        mesh=mesh,
+        in_specs=(split, P(device.RANKS)),
+        out_specs=split,
+    )
+    return jax.jit(mapped).lower(parts, numpy.ones((4, 8), gathered_type)).as_text()
 
 
 def start_with_cache(cache_home):

@@ -97,10 +97,10 @@ class Forward:
     def __init__(self, case: Case, work: Work, axes: SplitAxes) -> None:
         self._work = work
         self._split_axes = axes if is_sharded(case) else None
-        self._gather = choose_gather(case)
         self._is_checkpointed = case.axes.activation_checkpointing
         self.model = work.builder.build_model(work.definition)
         self.compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
+        self._gather = choose_gather(case, self.compute_type)
         self._layout = LAYOUTS[case.axes.memory_format]
         self._attention, self._lack_of_cudnn = choose_attention(case, work, self.compute_type)
         self._attention_taken: Set[str] = set()

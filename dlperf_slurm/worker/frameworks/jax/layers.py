@@ -7,6 +7,7 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
+from dlperf_slurm.worker.frameworks.jax.sharding import GatheredWeights
 from dlperf_slurm.worker.models import Transformer
 
 # layouts of input images, kernels and output images; OIHW is the definition's kernel layout
@@ -65,7 +66,10 @@ class Scope:
 
     def cast(self, name: str) -> Array:
         """Return the weight `name` in the type that matrix products and convolutions use."""
-        return self.weights[name].astype(self.compute_type)
+        weights = self.weights
+        is_sharded = isinstance(weights, GatheredWeights)
+        values = weights.read_gathered(name) if is_sharded else weights[name]
+        return values.astype(self.compute_type)
 
 
 # (scope, arrays...) -> an array, or several

@@ -5,7 +5,6 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 import jax
 from jax import Array, lax
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -13,8 +12,6 @@ from dlperf_slurm.contract.axes import SHARDED
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
 
-# checkpoint name of gathered weights; the backward pass gathers these again
-GATHERED = "gathered"
 # the sharded axis of each weight; None for a weight that every rank has whole
 SplitAxes = Mapping[str, Optional[int]]
 # a rank's part, its sharded axis -> the whole array
@@ -52,53 +49,54 @@ def make_shardings(mesh: Mesh, specs: Any) -> Any:
     )
 
 
-def choose_gather(case: Case) -> Gather:
-    """Return the all-gather of a sharded weight for the case's device, with its gradient.
+def choose_gather(case: Case, gathered_type: Any) -> Gather:
+    """Return the all-gather of a sharded weight in `gathered_type`, with its gradient.
 
-    The gradient is the sum over all ranks, of which each rank gets its part.
+    The gradient is the sum over all ranks in the weight's own type, of which each rank gets its
+    part.
     """
-    return gather_by_gloo if case.device == "cpu" else gather
+    sum_parts = sum_by_all_to_all if case.device == "cpu" else sum_by_reduce_scatter
+    return lambda part, axis: gather(part, axis, gathered_type, part.dtype, sum_parts)
 
 
-def gather(part: Array, axis: int) -> Array:
-    """All-gather the ranks' parts of a weight along `axis`; the gradient is a reduce-scatter."""
-    return lax.all_gather(part, RANKS, axis=axis, tiled=True)
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
+def gather(part: Array, axis: int, gathered_type: Any, own_type: Any, sum_parts: Gather) -> Array:
+    """All-gather the ranks' parts of a weight along `axis`; `sum_parts` is for the gradient."""
+    return lax.all_gather(part.astype(gathered_type), RANKS, axis=axis, tiled=True)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def gather_by_gloo(part: Array, axis: int) -> Array:
-    """All-gather the ranks' parts along `axis`; the gradient is an all-to-all and a local sum.
+def keep_nothing(part: Array, *settings: Any) -> Tuple[Array, None]:
+    """Return the gathered weight, and None to keep for the backward pass."""
+    return gather(part, *settings), None
+
+
+def differentiate(
+    axis: int, gathered_type: Any, own_type: Any, sum_parts: Gather, _: None, gradient: Array
+) -> Tuple[Array]:
+    return (sum_parts(gradient.astype(own_type), axis),)
+
+
+gather.defvjp(keep_nothing, differentiate)
+
+
+def sum_by_reduce_scatter(gradient: Array, axis: int) -> Array:
+    return lax.psum_scatter(gradient, RANKS, scatter_dimension=axis, tiled=True)
+
+
+def sum_by_all_to_all(gradient: Array, axis: int) -> Array:
+    """Return the sum over all ranks' gradients of this rank's part, of as many bytes.
 
     Gloo's reduce-scatter may overwrite data that it has yet to send: rank 0 then gets wrong values,
     from 64 KiB on (github.com/jax-ml/jax/issues/40830; jaxlib 0.10.2 too).
     """
-    return gather(part, axis)
-
-
-def keep_nothing(part: Array, axis: int) -> Tuple[Array, None]:
-    """Return the gathered weight, and None to keep: the forward pass of `gather_by_gloo`.
-
-    For jax.custom_vjp.
-    """
-    return gather(part, axis), None
-
-
-def sum_own_part(axis: int, _: None, gradient: Array) -> Tuple[Array]:
-    """Return the sum over all ranks' gradients of this rank's part of a weight.
-
-    The backward pass of `gather_by_gloo`. It sends as many bytes as a reduce-scatter.
-    """
     parts = lax.all_to_all(gradient, RANKS, axis, axis, tiled=True)
     ranks = lax.axis_size(RANKS)
     before, size, after = parts.shape[:axis], parts.shape[axis], parts.shape[axis + 1 :]
-    return (parts.reshape(*before, ranks, size // ranks, *after).sum(axis),)
-
-
-gather_by_gloo.defvjp(keep_nothing, sum_own_part)
+    return parts.reshape(*before, ranks, size // ranks, *after).sum(axis)
 
 
 class GatheredWeights(Mapping[str, Array]):
-    """Sharded weights by name; reading a weight all-gathers it."""
+    """Sharded weights by name; reading a weight all-gathers it, and returns it in its own type."""
 
     def __init__(self, weights: Arrays, axes: SplitAxes, gather: Gather) -> None:
         self._weights = weights
@@ -106,10 +104,12 @@ class GatheredWeights(Mapping[str, Array]):
         self._gather = gather
 
     def __getitem__(self, name: str) -> Array:
-        axis = self._axes[name]
-        if axis is None:
-            return self._weights[name]
-        return checkpoint_name(self._gather(self._weights[name], axis), GATHERED)
+        return self.read_gathered(name).astype(self._weights[name].dtype)
+
+    def read_gathered(self, name: str) -> Array:
+        """Return a weight in the type in which it was gathered."""
+        part, axis = self._weights[name], self._axes[name]
+        return part if axis is None else self._gather(part, axis)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._weights)
@@ -120,5 +120,10 @@ class GatheredWeights(Mapping[str, Array]):
 
 def gather_again(function: Any) -> Any:
     """Wrap `function` so that its backward pass gathers weights again instead of keeping them."""
-    keep = jax.checkpoint_policies.save_anything_except_these_names(GATHERED)
-    return jax.checkpoint(function, policy=keep)
+
+    def must_keep(_: Any, *__: Any, **parameters: Any) -> bool:
+        """Return whether a result is no gathered weight: `gather` is one call of its all-gather."""
+        called = parameters.get("call_jaxpr")
+        return called is None or all(step.primitive is not lax.all_gather_p for step in called.eqns)
+
+    return jax.checkpoint(function, policy=must_keep)
