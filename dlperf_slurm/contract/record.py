@@ -110,7 +110,8 @@ class Telemetry:
     samples, `cpu_seconds` the CPU time of the sampling process for all its devices. Means are over
     these samples; `energy_joules` is from the device's counter, or else the integral of power.
     `peak_memory_bytes` is of the whole device or host, all processes included. `stolen_share`, for
-    a host, is steal time as a share of the time in which its CPUs had work.
+    a host, is steal time as a share of the time in which its CPUs had work. `errors` has the error
+    counters that grew from before the warm-up until the end, such as those of ECC, and by how much.
     """
 
     host: str
@@ -130,6 +131,7 @@ class Telemetry:
     stolen_share: float = 0.0
     at_start: DeviceState = DeviceState()
     at_end: DeviceState = DeviceState()
+    errors: Dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

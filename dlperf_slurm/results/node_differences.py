@@ -59,7 +59,7 @@ def read_node_facts(runs: Iterable[tuple[Manifest, Sequence[CaseOutcomes]]]) -> 
     records = [(valid, record.ended_at, run_id, record) for run_id, record, valid in told if record]
     for is_valid, _, run_id, record in sorted(records, key=lambda one: one[:2]):
         for node, facts in _list_nodes(record):
-            for name, value in facts.items():
+            for name, value in {**facts, **_list_troubles(record, node)}.items():
                 is_of_machine = name in _OF_MACHINE
                 if name in NOT_COMPARED or not (value if is_of_machine else is_valid):
                     continue
@@ -78,6 +78,18 @@ def _list_nodes(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
         for host, facts in list_hosts(record):
             if host:
                 yield get_node_name(host), facts
+
+
+def _list_troubles(record: Record, node: str) -> dict[str, str]:
+    """List the throttle reasons of a node's devices, and its error counters that grew."""
+    own = [
+        one for one in record.telemetry if record.case.nodes == 1 or get_node_name(one.host) == node
+    ]
+    found = {
+        "throttle reasons": {reason for one in own for reason in one.throttle_reasons},
+        "growing error counters": {name for one in own for name in one.errors},
+    }
+    return {name: ", ".join(sorted(values)) for name, values in found.items()}
 
 
 def name_kinds(facts: NodeFacts) -> dict[str, str]:

@@ -1,10 +1,12 @@
 """Records of a case -> its resource usage: memory, power, clocks, and notes on them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.contract.record import HOST, DeviceState, Record, Telemetry
+from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 
 # NVML's power and utilization are averages over up to this time
@@ -13,6 +15,7 @@ AVERAGED_SECONDS = 1.0
 MIN_CLOCK_CHANGE = 0.05
 # more devices than this are counted instead of listed
 MAX_NAMED_DEVICES = 3
+MAX_NAMED_ERRORS = 8
 
 WITH_VALIDATIONS = (
     "samples per joule are unknown: power is of training and validation, but throughput is of "
@@ -40,6 +43,7 @@ def list_usage_notes(records: Sequence[Record]) -> list[Note]:
     return [
         *_describe_throttling(watched),
         *_describe_state_changes(watched),
+        *_describe_errors(records),
         *_describe_averages(records),
         *_describe_missing(records),
         *([UNKNOWN_PEAK_MEMORY] if any(map(_is_peak_memory_unknown, records)) else []),
@@ -114,6 +118,18 @@ def _describe_state_changes(watched: Sequence[Sequence[Telemetry]]) -> Iterator[
         if found:
             which = _name_devices(list(found), total)
             yield f"{what} changed within the window: {[*found.values()][-1]} ({which})"
+
+
+def _describe_errors(records: Sequence[Record]) -> Iterator[str]:
+    """Describe the error counters of devices and hosts that grew during the repeats."""
+    grown: Counter[tuple[str, str]] = Counter()
+    for one in (one for record in records for one in record.telemetry):
+        place = one.host if one.device == HOST else f"{one.host} device {one.device}"
+        for name, count in one.errors.items():
+            grown[name, place] += count
+    if grown:
+        texts = [f"{name} by {count} ({place})" for (name, place), count in grown.most_common()]
+        yield f"error counters grew during the repeats: {list_some(texts, MAX_NAMED_ERRORS)}"
 
 
 # what may change within a window -> its text

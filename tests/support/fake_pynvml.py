@@ -74,6 +74,23 @@ def nvmlDeviceGetHandleByUUID(uuid):
     raise NVMLError("not found")
 
 
+def nvmlEventSetCreate():
+    return []
+
+
+def nvmlDeviceRegisterEvents(handle, types, events):
+    events.append(handle)
+
+
+def nvmlEventSetWait_v2(events, milliseconds):
+    """Return the next of a device's "Xids", of which null is none until the next call."""
+    xids = _DEVICES[events[0]].get("Xids", [])
+    xid = xids.pop(0) if xids else None
+    if xid is None:
+        raise NVMLError("timeout")
+    return Answer({"eventData": xid})
+
+
 def nvmlDeviceGetTopologyCommonAncestor(first, second):
     return 30
 

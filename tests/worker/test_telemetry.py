@@ -21,7 +21,7 @@ from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.telemetry import SAMPLES_FILE, Sampler, gather_telemetry
 from dlperf_slurm.worker.telemetry.__main__ import find_busy_cpus
 from dlperf_slurm.worker.telemetry.series import DeviceSeries, HostSamples, summarize_samples
-from dlperf_slurm.worker.telemetry.sources import EnergyCounter
+from dlperf_slurm.worker.telemetry.sources import EnergyCounter, HostSource
 
 psutil = pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
 
@@ -132,6 +132,29 @@ def test_gpu_figures_are_those_of_the_window_alone(fake_nvml):
     assert gpu.throttle_reasons == ("power cap", "thermal slowdown by hardware")
     assert gpu.at_start == DeviceState(1410, 400, ("power cap",))
     assert gpu.at_end == DeviceState(1200, 400, gpu.throttle_reasons)
+
+
+def test_error_counters_that_grew_during_the_repeat_are_told(fake_nvml):
+    # both are read before the window too: when drivers are initialized, and right before it
+    growing = {
+        "TotalEccErrors": [3, 0, 3, 0, 5, 0],
+        "PcieReplayCounter": [7, 7, 7],
+        "NvLinkErrorCounter": [1] * 16 + [2] * 4 + [1] * 4,
+        "Xids": [31, None, None, 94, 94],
+    }
+    fake_nvml({**A100, **growing}, A100)
+    _, gpu, other = summarize_samples([sample_window(CUDA)])
+    assert gpu.errors == {"corrected ECC errors": 2, "NVLink replays": 4, "Xid 94": 2}
+    assert other.errors == {}
+
+
+def test_error_counters_of_ports_are_told(tmp_path):
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    for name, value in (("counters/link_downed", "2\n"), ("hw_counters/out_of_sequence", "40\n")):
+        (port / name).parent.mkdir(parents=True)
+        (port / name).write_text(value)
+    host = HostSource(psutil, tmp_path)
+    assert host.read_errors() == {"mlx5_0/1 link_downed": 2, "mlx5_0/1 out_of_sequence": 40}
 
 
 def test_gpu_that_tells_no_power_has_the_rest_and_an_unknown_one_nothing(fake_nvml, monkeypatch):

@@ -36,10 +36,11 @@ class RankGoneError(EOFError):
 
 
 class TelemetrySamples:
-    """The samples of all sources so far, with their times."""
+    """The samples of all sources so far, with their times, and the growth of error counters."""
 
     def __init__(self, sources: Sequence[Any]) -> None:
         self._sources = sources
+        self._errors = [source.read_errors() for source in sources]
         self._taken: List[List[Dict[str, float]]] = [[] for _ in sources]
 
     def take(self) -> None:
@@ -47,9 +48,14 @@ class TelemetrySamples:
             taken.append({SECONDS: time.monotonic(), **source.read()})
 
     def list_series(self) -> Iterator[DeviceSeries]:
-        for source, taken in zip(self._sources, self._taken):
+        for source, taken, before in zip(self._sources, self._taken, self._errors):
             columns = {name: [sample[name] for sample in taken] for name in taken[0]}
-            yield DeviceSeries(source.device, source.name, columns)
+            errors = {
+                name: count - before.get(name, 0)
+                for name, count in source.read_errors().items()
+                if count > before.get(name, 0)
+            }
+            yield DeviceSeries(source.device, source.name, columns, errors)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from dlperf_slurm.contract.host_noise import CpuUse
@@ -46,12 +46,14 @@ class DeviceSeries:
     """The samples of one device, or of its host, during the measured steps.
 
     The columns, named by the constants above, are equally long. SECONDS is the host's monotonic
-    clock; ENERGY, BUSY, STOLEN (included in BUSY) and TOTAL are counters.
+    clock; ENERGY, BUSY, STOLEN (included in BUSY) and TOTAL are counters. `errors` has the error
+    counters that grew, and by how much.
     """
 
     device: int
     name: str
     columns: Dict[str, List[float]]
+    errors: Dict[str, int] = field(default_factory=dict)
 
     def list_known(self, column: str) -> List[float]:
         """Return the values of a column that are not NaN; empty if there is no such column."""
@@ -100,6 +102,7 @@ def _summarize(samples: HostSamples, series: DeviceSeries) -> Telemetry:
         stolen_share=_find_stolen_share(series),
         at_start=_find_state(series, 0),
         at_end=_find_state(series, -1),
+        errors=series.errors,
     )
 
 

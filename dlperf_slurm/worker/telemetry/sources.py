@@ -5,6 +5,7 @@ counters of the host from psutil, CPU energy from powercap.
 """
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Union
 
@@ -48,6 +49,20 @@ RESIDENCIES = {
 }
 
 
+# nvmlEventTypeXidCriticalError
+XID_EVENT = 8
+# counters of the InfiniBand and RoCE ports (Documentation/ABI/stable/sysfs-class-infiniband)
+_PORT_ERRORS = (
+    "counters/link_downed",
+    "counters/link_error_recovery",
+    "counters/port_rcv_errors",
+    "counters/symbol_error",
+    "hw_counters/local_ack_timeout_err",
+    "hw_counters/out_of_sequence",
+    "hw_counters/packet_seq_err",
+)
+
+
 class NvidiaSource:
     """An NVIDIA GPU."""
 
@@ -56,6 +71,10 @@ class NvidiaSource:
         self.name = str(ask(nvml, "nvmlDeviceGetName", handle) or "")
         self._nvml = nvml
         self._handle = handle
+        self._xids: "Counter[str]" = Counter()
+        self._events = ask(nvml, "nvmlEventSetCreate")
+        if self._events is not None:
+            ask(nvml, "nvmlDeviceRegisterEvents", handle, XID_EVENT, self._events)
 
     def read(self) -> Dict[str, float]:
         """Take one sample; NaN for what NVML does not report."""
@@ -73,6 +92,29 @@ class NvidiaSource:
             THROTTLE: _scale(self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")),
             POWER_LIMIT: _scale(self._ask("nvmlDeviceGetEnforcedPowerLimit"), MILLI),
         }
+
+    def read_errors(self) -> Dict[str, int]:
+        """Read the error counters that NVML reports, and the Xid errors since this was opened."""
+        links = range(self._nvml.NVML_NVLINK_MAX_LINKS)
+        # of the link layer: 0 are its replays, 1 its recoveries
+        of_links = [
+            [self._ask("nvmlDeviceGetNvLinkErrorCounter", link, kind) for link in links]
+            for kind in (0, 1)
+        ]
+        told = {
+            # error type, and counter since the driver was loaded
+            "corrected ECC errors": self._ask("nvmlDeviceGetTotalEccErrors", 0, 0),
+            "uncorrected ECC errors": self._ask("nvmlDeviceGetTotalEccErrors", 1, 0),
+            "PCIe replays": self._ask("nvmlDeviceGetPcieReplayCounter"),
+            "NVLink replays": sum(filter(None, of_links[0])),
+            "NVLink recoveries": sum(filter(None, of_links[1])),
+        }
+        while self._events is not None:
+            event = ask(self._nvml, "nvmlEventSetWait_v2", self._events, 0)
+            if event is None:
+                break
+            self._xids[f"Xid {event.eventData}"] += 1
+        return {**_drop_unknown(told), **self._xids}
 
     def _ask(self, query: str, *arguments: Any) -> Any:
         return ask(self._nvml, query, self._handle, *arguments)
@@ -109,6 +151,17 @@ class AmdSource:
             POWER_LIMIT: _scale(amd_smi.pick(self._ask("get_power_cap_info"), "power_cap"), MICRO),
         }
 
+    def read_errors(self) -> Dict[str, int]:
+        """Read the error counters that AMD SMI reports."""
+        ecc = self._ask("get_gpu_total_ecc_count")
+        pcie = (self._ask("get_pcie_info") or {}).get("pcie_metric")
+        told = {
+            "corrected ECC errors": amd_smi.pick(ecc, "correctable_count"),
+            "uncorrected ECC errors": amd_smi.pick(ecc, "uncorrectable_count"),
+            "PCIe replays": amd_smi.pick(pcie, "pcie_replay_count"),
+        }
+        return _drop_unknown(told)
+
     def _read_joules(self) -> float:
         """Read the energy counter, whose resolution AMD SMI reports in microjoules."""
         counter = self._ask("get_energy_count")
@@ -134,6 +187,10 @@ class AmdSource:
 
     def _ask(self, query: str, *arguments: Any) -> Any:
         return amd_smi.ask(self._amd, query, self._handle, *arguments)
+
+
+def _drop_unknown(told: Mapping[str, Any]) -> Dict[str, int]:
+    return {name: int(count) for name, count in told.items() if count is not None}
 
 
 def _scale(value: Any, factor: float = 1.0) -> float:
@@ -198,6 +255,7 @@ class HostSource:
         self.name = read_cpu_name()
         self._psutil = psutil
         self._energy = EnergyCounter(root)
+        self._ports = list((root / "sys/class/infiniband").glob("*/ports/*"))
 
     def read(self) -> Dict[str, float]:
         """Take one sample; NaN for energy that is not readable."""
@@ -212,6 +270,17 @@ class HostSource:
             MEMORY: float(self._psutil.virtual_memory().used),
             ENERGY: self._energy.read_joules(),
         }
+
+    def read_errors(self) -> Dict[str, int]:
+        """Read the error counters of the InfiniBand and RoCE ports."""
+        counters = {
+            f"{port.parents[1].name}/{port.name} {path.partition('/')[2]}": _read_number(
+                port / path
+            )
+            for port in self._ports
+            for path in _PORT_ERRORS
+        }
+        return {name: int(count) for name, count in counters.items() if count == count}
 
 
 def open_host() -> Iterator[HostSource]:

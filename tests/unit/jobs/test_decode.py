@@ -37,7 +37,7 @@ RECORD = make_record(
 
 DATA = {"schema_version": SCHEMA_VERSION, **json.loads(json.dumps(dataclasses.asdict(RECORD)))}
 # whose keys are free
-FREE = ("printed", "versions", "platform", "job", "model_parameters")
+FREE = ("errors", "printed", "versions", "platform", "job", "model_parameters")
 
 
 def list_places(value, place=()):

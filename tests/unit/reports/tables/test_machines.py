@@ -369,6 +369,13 @@ def test_state_that_changed_within_the_window_is_noted(start, end, says):
     assert not says or "node1 device 1" in texts[0]
 
 
+def test_error_counters_that_grew_are_summed_over_repeats_by_device():
+    grown = make_telemetry(1, errors={"PCIe replays": 3})
+    port = make_telemetry(HOST, errors={"mlx5_0/1 link_downed": 1})
+    (text,) = list_footnotes((GPUS[0], grown, port), (GPUS[0], grown, GPUS[1]))
+    assert_problem(text, says=("PCIe replays by 6 (node1 device 1)", "link_downed by 1 (node1)"))
+
+
 def test_window_shorter_than_what_drivers_average_is_noted():
     ranks = make_record(make_case(), 0.4).ranks
     (text,) = list_footnotes(GPUS, ranks=ranks)
