@@ -98,6 +98,7 @@ def judge_nodes(
         for index, effect in zip(own, next(found)):
             effects[index].append(effect)
     rows: list[tuple[Any, ...]] = []
+    apart = _find_apart(manifest, measured)
     by_node: dict[str, list[Outcome]] = {node: [] for node in manifest.nodes}
     for case in measured:
         for outcome in case.outcomes:
@@ -107,6 +108,8 @@ def judge_nodes(
         kind = kinds.get(node, "")
         if verdict == UNDECIDED and len(alike[kind]) == 1:
             reason = f"no other node is of its kind, {kind}"
+        elif verdict in (SLOW, UNDECIDED) and node in apart:
+            reason += "; measured before or after most other nodes: a drift may be the cause"
         count = sum(outcome.record is not None for outcome in own)
         rows.append((node, verdict, count, len(own), effects[index], reason))
     for text in manifest.absent_nodes:
@@ -116,6 +119,22 @@ def judge_nodes(
         *(manifest, [*figures], least_effect, list_differences(facts)),
         make_frame_of_values(NODES, rows),
     )
+
+
+def _find_apart(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> set[str]:
+    """Find the nodes that were not measured at the same time as half of the others or more."""
+    times: dict[str, list[str]] = {}
+    for outcome in (outcome for case in cases for outcome in case.outcomes):
+        if outcome.record:
+            node = get_node(outcome.repeat, manifest.nodes)
+            times.setdefault(node, []).extend((outcome.record.started_at, outcome.record.ended_at))
+    spans = {node: (min(own), max(own)) for node, own in times.items()}
+    return {
+        node
+        for node, (start, end) in spans.items()
+        # each node is together with itself
+        if 2 * (sum(a <= end and start <= b for a, b in spans.values()) - 1) < len(spans) - 1
+    }
 
 
 def _list_figures(

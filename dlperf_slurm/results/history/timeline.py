@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.plain_text import matches_pattern

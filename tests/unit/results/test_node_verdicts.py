@@ -21,12 +21,12 @@ NODES = tuple(f"n{number}" for number in range(1, 9))
 BLOCKS = 4
 
 
-def judge(factors=None, problems=None, absent=(), facts=None):
+def judge(factors=None, problems=None, absent=(), facts=None, hours=None):
     """Judge eight nodes; `factors` are on the throughput of a node, `problems` in its place.
 
-    `facts` are those that the records of a node have.
+    `facts` are those that the records of a node have, `hours` the hour in which it was measured.
     """
-    factors, problems, facts = factors or {}, problems or {}, facts or {}
+    factors, problems, facts, hours = factors or {}, problems or {}, facts or {}, hours or {}
     planned = make_planned_case(repeats=len(NODES) * BLOCKS)
     rates = [
         100 * factors.get(node, 1.0) * (1 + 0.001 * ((7 * block + 3 * place) % 5))
@@ -37,8 +37,12 @@ def judge(factors=None, problems=None, absent=(), facts=None):
     outcomes = []
     for number, outcome in enumerate(measured):
         node = NODES[number % len(NODES)]
+        times = (f"2024-05-01T{hours.get(node, 12)}:{minutes}:00Z" for minutes in ("00", "01"))
         record = replace(
-            outcome.record, platform=facts.get(node, {}), job={"SLURM_JOB_NODELIST": node}
+            outcome.record,
+            platform=facts.get(node, {}),
+            job={"SLURM_JOB_NODELIST": node},
+            **dict(zip(("started_at", "ended_at"), times)),
         )
         outcome = replace(outcome, record=record)
         lost = node in problems
@@ -117,6 +121,13 @@ def test_nodes_are_compared_with_those_of_their_kind():
     assert (found["n3"], found["n8"]) == ("slow", "undecided")
     (reason,) = judged.nodes.reason[judged.nodes.node == "n8"]
     assert "L4" in reason
+
+
+@pytest.mark.parametrize("hour", [12, 13])
+def test_slow_node_that_was_measured_at_another_time_may_be_a_drift(hour):
+    judged = judge({"n2": 0.9}, hours={"n2": hour, "n4": 13})
+    (reason,) = judged.nodes.reason[judged.nodes.node == "n2"]
+    assert ("drift" in reason) == (hour == 13)
 
 
 def test_what_differs_on_a_slow_node_stands_in_its_footnote():
