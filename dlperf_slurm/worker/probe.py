@@ -24,12 +24,15 @@ from dlperf_slurm.worker.nvml import (
     list_visible,
     load_nvml,
 )
+from dlperf_slurm.worker.provenance.machine import describe_network
+from dlperf_slurm.worker.provenance.software import describe_limits
 from dlperf_slurm.worker.rendezvous import RendezvousSettings
 from dlperf_slurm.worker.rendezvous.communicators import join_ranks
 
 MODULE_FILE = "module"
 ANSWER_PREFIX = "probe-"
 SMI_SECONDS = 60.0
+SHARED_MEMORY = "/dev/shm"
 # errors of importing a package that is missing or does not fit this machine
 BROKEN = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
 
@@ -51,7 +54,12 @@ def probe_rank(folder: Path, rendezvous: RendezvousSettings) -> int:
     """
     host = socket.gethostname()
     path = folder / f"{ANSWER_PREFIX}{host}-{os.getpid()}.json"
-    answer: Dict[str, Any] = {"host": host, "cores": sorted(os.sched_getaffinity(0))}
+    answer: Dict[str, Any] = {
+        "host": host,
+        "cores": sorted(os.sched_getaffinity(0)),
+        "limits": {**describe_limits(), **describe_network()},
+        "shm_mib": shutil.disk_usage(SHARED_MEMORY).total // 2**20,
+    }
     write_findings(path, answer)
     case = read_json(folder / CASE_FILE, Case)
     rank_info = join(answer, host, rendezvous, case, folder)

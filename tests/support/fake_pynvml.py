@@ -113,7 +113,7 @@ def __getattr__(name):
         if value is None:
             raise NVMLError_NotSupported(query)
         if isinstance(value, list):
-            return [Answer(one) for one in value]
+            return [Answer(one) if isinstance(one, dict) else one for one in value]
         return Answer(value) if isinstance(value, dict) else value
 
     return answer

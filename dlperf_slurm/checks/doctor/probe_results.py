@@ -24,6 +24,10 @@ from dlperf_slurm.worker.probe import ANSWER_PREFIX
 
 ERROR_LIMIT_BYTES = 2**20
 MAX_CHARACTERS = 300
+# NCCL ends with 1024 at four nodes of eight GPUs
+LEAST_OPEN_FILES = 4096
+# a container of Docker has 64
+LEAST_SHM_MIB = 1024
 # words by which lines with an error of a launcher, Python or bash are recognized
 _SIGNS = ("error:", "Error:", "failed", "not found", "No such file", "is not there", "cannot")
 # beginnings of a rank's error if mpi4py or its MPI library is missing
@@ -36,7 +40,8 @@ class ProbeAnswer:
 
     `rank` is None if it could not join the others. `cores` are the CPU cores that it may use, `mpi`
     is the MPI library, `version` the framework's, `cuda` the driver's CUDA version as NVML numbers
-    it (12040), `uuid` that of its GPU. `is_done` is False if the rank ended before it wrote all of
+    it (12040), `uuid` that of its GPU. `limits` are provenance's facts on limits and network,
+    `shm_mib` is the size of /dev/shm. `is_done` is False if the rank ended before it wrote all of
     this.
     """
 
@@ -52,6 +57,8 @@ class ProbeAnswer:
     uuid: str = ""
     cuda: int = 0
     capabilities: tuple[str, ...] = ()
+    limits: Optional[dict[str, str]] = None
+    shm_mib: int = 0
     is_done: bool = False
 
 
@@ -105,6 +112,7 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
         *_check_cores(probe, answers, where),
         *_check_gpus(probe, answers, where),
         *_check_build(probe, answers, where),
+        *_check_limits(probe, answers, where),
     ]
     sound = [
         CheckResult("ok", "run directory", (where,), "nodes can read and write it"),
@@ -284,6 +292,38 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
     ):
         remedy = f"name an environment of yours under [environments.{framework}] of the site file"
         yield make_fault("environment", where, problem, remedy)
+
+
+def _check_limits(
+    probe: Probe, answers: Sequence[ProbeAnswer], where: str
+) -> Iterator[CheckResult]:
+    """Yield faults if ranks may open or lock too little, and differences of their networks."""
+    is_one_node = probe.case.topology.nodes == 1
+    told = [answer.limits for answer in answers if answer.limits]
+    files = [
+        int(value) for one in told for value in one["limit_nofile"].split()[:1] if value.isdigit()
+    ]
+    if min(files, default=LEAST_OPEN_FILES) < LEAST_OPEN_FILES:
+        words = f"a rank may open {min(files)} files; NCCL and data loaders need {LEAST_OPEN_FILES}"
+        yield make_fault("open files", where, words, "raise LimitNOFILE of slurmd.service")
+    locked = {one["limit_memlock"] for one in told if one.get("infiniband")} - {"unlimited"}
+    if locked and not is_one_node:
+        words = f"a rank may lock {' or '.join(sorted(locked))} bytes of memory, which RDMA needs"
+        remedy = (
+            "set LimitMEMLOCK=infinity of slurmd.service, or --ulimit memlock=-1 of a container"
+        )
+        yield make_fault("locked memory", where, words, remedy)
+    small = min((a.shm_mib for a in answers if a.limits), default=LEAST_SHM_MIB)
+    if small < LEAST_SHM_MIB:
+        words = f"/dev/shm has {small} MiB; NCCL and data loaders need {LEAST_SHM_MIB}"
+        remedy = "for a container, set --ipc=host or --shm-size=8g in its options"
+        yield make_fault("shared memory", where, words, remedy)
+    for name in ("infiniband", "network"):
+        by_host = {answer.host: answer.limits.get(name, "") for answer in answers if answer.limits}
+        if len({*by_host.values()}) > 1:
+            words = "; ".join(f"{host} has {value or 'none'}" for host, value in by_host.items())
+            remedy = "choose equal ports by NCCL_IB_HCA or NCCL_SOCKET_IFNAME in [env] of the site"
+            yield CheckResult("undecided", name, (where,), words, remedy)
 
 
 def _list_capabilities(answers: Sequence[ProbeAnswer]) -> list[str]:

@@ -216,3 +216,30 @@ def test_largest_topology_is_probed_with_its_own_settings():
     assert str(probe.case.topology) == "2n1g"
     assert probe.site.partition == "wide"
     assert probe.group.time_limit_minutes == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject", "says"),
+    [
+        ({"limit_nofile": "1024"}, "open files", ("1024", "4096", "LimitNOFILE")),
+        (
+            {"limit_memlock": "8388608 of unlimited", "infiniband": "mlx5_0/1 ACTIVE"},
+            "locked memory",
+            ("8388608", "LimitMEMLOCK"),
+        ),
+        ({"shm_mib": 64}, "shared memory", ("64 MiB", "--ipc=host")),
+        ({"network": "eth0 mtu 1500"}, "network", ("n1 has eth0 mtu 1500", "n2 has eth0 mtu 9000")),
+        ({"limit_nofile": "unlimited", "limit_memlock": "8388608"}, "", ()),
+    ],
+)
+def test_limits_of_ranks_that_are_too_low_are_named_with_the_remedy(home, changes, subject, says):
+    limits = {"limit_nofile": "65536", "limit_memlock": "unlimited", "network": "eth0 mtu 9000"}
+    shm_mib = changes.pop("shm_mib", 8192)
+    first = make_answer(0, limits={**limits, **changes}, shm_mib=shm_mib)
+    lines = list_faults(home, [first, make_answer(1, "n2", limits=limits, shm_mib=8192)])
+    if "infiniband" in changes:
+        lines = [line for line in lines if "undecided" not in line]
+    assert len(lines) == bool(subject)
+    for line in lines:
+        assert subject in line
+        assert_problem(line, says=says)
