@@ -174,8 +174,8 @@ def show_nodes(
         if facts and not differences:
             say("No fact in the records differs between nodes")
     if markdown is not None:
-        pages = [write_document("Nodes", [table], notes) for table, notes in tables]
-        write_file(markdown, "--markdown", "\n".join(pages).encode())
+        text = "\n".join(write_document("Nodes", [table], notes) for table, notes in tables)
+        write_file(markdown, "--markdown", text.encode())
     judged = iter(sweeps)
     for run in runs:
         if run.manifest.nodes:

@@ -88,7 +88,8 @@ def test_nodes_of_a_sweep_that_has_not_run_are_not_measured(cluster, home, capsy
     assert sweep(capsys, "--blocks", "3")[0] == 0
     (run,) = home.glob("results/*")
     run.chmod(0o750)
-    code, out, err = run_main(["nodes", "--json"], capsys)
+    code, out, err = run_main(["nodes", "--json", "--markdown", "nodes.md"], capsys)
+    assert "| n3 | not available" in (home / "nodes.md").read_text(encoding="utf-8")
     verdicts = {row["node"]: row["verdict"] for row in json.loads(out)["nodes"]}
     assert {verdicts[node] for node in ("n1", "n2", "n5")} == {"not measured"}
     assert (code, verdicts["n3"]) == (5, "not available")
