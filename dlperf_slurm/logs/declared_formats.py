@@ -551,8 +551,8 @@ def _find_short_rank(run: TimedRun, reaches: Sequence[str]) -> str:
     for rank, marks in run.marks.by_rank.items():
         if any(found < announced for found, announced in zip(marks[-1].position, last)):
             whose = f" of rank {rank}" if rank >= 0 else ""
-            found = format_position(marks[-1].position)
-            return f"the log{whose} ends at {found}, but the run at {format_position(tuple(last))}"
+            found, planned = format_position(marks[-1].position), format_position(tuple(last))
+            return f"the log{whose} ends at {found}, before the planned end at {planned}"
     return ""
 
 

@@ -188,7 +188,7 @@ CASES: tuple[Column, ...] = (
     declare_hidden("first_hardware", TEXT, RepeatAggregate("hardware", FIRST)),
     Column("hardware", TEXT, "", "devices of the first valid repeat, and the number of nodes",
         formula(lambda c: c["first_hardware"].fillna(""))),
-    Column("unit", TEXT, "", "of the throughputs: images/s, sequences/s, ...", planned("unit")),
+    Column("unit", TEXT, "", "unit of the throughputs, such as images/s", planned("unit")),
     declare_median("samples_per_s", THROUGHPUT, "throughput, median over the valid repeats",
         median_of("samples_per_s"), ("interval_low", "interval_high"), header="{unit}"),
     Column("smallest", NUMBER, THROUGHPUT, "lowest throughput of any repeat",
@@ -210,7 +210,7 @@ CASES: tuple[Column, ...] = (
         lambda c, inputs: c["baseline_case"].map(inputs.plan.topology).astype(TEXT).fillna("")),
     declare_ratio("speedup", "ratio", "throughput divided by that of `baseline`",
         ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
-    *(declare_ratio(f"{kind}_scaling_efficiency", "share of 1", "`speedup` divided by the ratio "
+    *(declare_ratio(f"{kind}_scaling_efficiency", "fraction", "`speedup` divided by the ratio "
         f"of device counts, at the same {size}", times("speedup", divide_by_devices(is_strong)),
         header=f"{header}efficiency", form=SHARE)
       for kind, size, is_strong, header in (
@@ -227,9 +227,9 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate("measured_peak_tflops", "median")),
     declare_hidden("first_peak_tflops", NUMBER, RepeatAggregate("published_peak_tflops", FIRST)),
     Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
-        "data sheet, without sparsity; missing of devices that are not known",
+        "data sheet, without sparsity; missing for unknown devices",
         find_published_peak),
-    *(declare_median(f"{kind}_peak_share", "share of 1", f"`tflops_per_device` / "
+    *(declare_median(f"{kind}_peak_share", "fraction", f"`tflops_per_device` / "
         f"`{kind}_peak_tflops`{name}; the interval is that of the throughput",
         scaled_median_of("samples_per_s", divide_by_peak(kind)), header=f"of {kind} peak",
         form=SHARE, missing=UNKNOWN)
@@ -240,11 +240,11 @@ CASES: tuple[Column, ...] = (
     Column("all_reduce_gb_per_s", NUMBER, "GB/s", "bus bandwidth of an all-reduce of the "
         "gradients: 2 (n - 1) / n of their size, for n ranks, divided by its time",
         median_of_all_reduces("gb_per_s")),
-    Column("reachable_efficiency", NUMBER, "share of 1", "weak-scaling efficiency that the "
+    Column("reachable_efficiency", NUMBER, "fraction", "weak-scaling efficiency that the "
         "all-reduce time allows if it overlaps with the backward pass",
         compute_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
         missing=UNKNOWN),
-    Column("unoverlapped_efficiency", NUMBER, "share of 1", "as `reachable_efficiency`, but with "
+    Column("unoverlapped_efficiency", NUMBER, "fraction", "as `reachable_efficiency`, but with "
         "the all-reduce after the step", compute_reachable_efficiency(0.0)),
     declare_hidden("precision_table", COUNT, baseline(ratios.number_precision_tables)),
     Column("reference_precision", TEXT, "", "fp32, or tf32 if fp32 was not measured: "
@@ -273,19 +273,19 @@ CASES: tuple[Column, ...] = (
         ("decode_gb_per_s", "GB/s", "bytes of weights and KV cache that decoding reads "
         "from device memory, divided by its mean time",
             lambda c: c["decoded_gb"] / c["tpot_avg_seconds"], "", RATIO),
-        ("decode_bandwidth_share", "share of 1", "`decode_gb_per_s` over `copied_gb_per_s`",
+        ("decode_bandwidth_share", "fraction", "`decode_gb_per_s` over `copied_gb_per_s`",
             lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "of bandwidth", SHARE),
     )),
     Column("computed_samples_per_s", NUMBER, THROUGHPUT, COMPUTED_MEANING,
         plain_median_of("computed_samples_per_s"), header="without waiting", missing=UNKNOWN),
-    Column("data_waiting_share", NUMBER, "share of 1", WAITING_MEANING,
+    Column("data_waiting_share", NUMBER, "fraction", WAITING_MEANING,
         RepeatAggregate("data_waiting_share", "median"), header="waiting", form=SHARE,
         missing=UNKNOWN),
     declare_hidden("device_data_case", TEXT, baseline(ratios.find_data_on_device)),
     declare_ratio("relative_to_device_data", "ratio", "throughput divided by that of the same "
         "case with data on the device", ratio_to("samples_per_s", "device_data_case"),
         header="of data on the device"),
-    *(Column(name, NUMBER, "share of 1", meaning, compute, header=header, form=PERCENT,
+    *(Column(name, NUMBER, "fraction", meaning, compute, header=header, form=PERCENT,
         missing=missing)
       for name, compute, meaning, header, missing in (
         ("top1_average", RepeatAggregate("top1", "mean"), "top-1 accuracy on the validation "
@@ -295,7 +295,7 @@ CASES: tuple[Column, ...] = (
         ("top1_lowest", RepeatAggregate("top1", "min"), "lowest over all seeds", "minimum", ""),
         ("top1_highest", RepeatAggregate("top1", "max"), "highest over all seeds", "maximum", ""),
     )),
-    Column("epochs", NUMBER, "epochs", "that were run, median over seeds",
+    Column("epochs", NUMBER, "epochs", "epochs that were run, median over seeds",
         RepeatAggregate("epochs", "median"), header="epochs", form=ScaledFormat("g")),
     declare_hidden("target_top1", NUMBER, RepeatAggregate("target_top1", "max")),
     declare_hidden("seeds", COUNT, RepeatAggregate("top1", "count")),
@@ -315,16 +315,16 @@ CASES: tuple[Column, ...] = (
     Column("imbalance", NUMBER, "ratio", "median step time of the slowest rank divided by that "
         "of the median rank",
         RepeatAggregate("imbalance", "median"), header="imbalance", form=ScaledFormat(".3f")),
-    Column("waiting_share", NUMBER, "share of 1", "mean share of a training step in which ranks "
+    Column("waiting_share", NUMBER, "fraction", "mean share of a training step in which ranks "
         "wait for the slowest one", RepeatAggregate("waiting_share", "median"),
         header="waiting", form=SHARE, missing="none"),
     Column("slowest_host", TEXT, "", "host of the slowest rank", of_slowest_device("host")),
-    Column("slowest_rank", TEXT, "", "the slowest rank, by number; several where a device had "
-        "another rank in another repeat", of_slowest_device("ranks")),
+    Column("slowest_rank", TEXT, "", "number of the slowest rank; several if its device "
+        "had different ranks in different repeats", of_slowest_device("ranks")),
     Column("peak_memory_bytes", COUNT, "B", "highest peak memory of any rank in any repeat",
         RepeatAggregate("peak_memory_bytes", "max"), header="peak MiB",
         form=ScaledFormat(".0f", 1 / 2**20), missing=UNKNOWN),
-    Column("utilization", NUMBER, "share of 1", "utilization of the devices, mean over the window",
+    Column("utilization", NUMBER, "fraction", "utilization of the devices, mean over the window",
         RepeatAggregate("utilization", "median"), header="busy %", form=OCCUPIED, missing=UNKNOWN),
     Column("power_watts", NUMBER, "W", "power of all devices together, or of the CPUs of all "
         "hosts if these are the devices; median over the repeats",
@@ -339,10 +339,10 @@ CASES: tuple[Column, ...] = (
     Column("least_clock_mhz", NUMBER, "MHz", "lowest sampled clock frequency of any device",
         RepeatAggregate("least_clock_mhz", "min"), header="least MHz", form=WHOLE, missing=UNKNOWN),
     declare_hidden("is_usage_known", FLAG, RepeatAggregate("is_usage_known", "any")),
-    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of this run in the window, as a "
+    Column("own_cpu_share", NUMBER, "fraction", "CPU time of this run in the window, as a "
         "share of all CPUs; for the host and repeat of `other_cpu_share`",
         at_busiest("own_cpu_share")),
-    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of other processes in the window, "
+    Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes in the window, "
         "as a share of all CPUs; highest of all hosts and repeats",
         at_busiest("other_cpu_share")),
     *(declare_hidden(f"phase_{name}_seconds", NUMBER,

@@ -297,34 +297,34 @@ REPEATS: tuple[Column, ...] = (
         of_record(lambda record: record.case.global_batch_size)),
     Column("samples_per_s", NUMBER, "samples/s", "global_batch_size x measured steps / "
         "`window_seconds`", of_record(lambda record: record.samples_per_s)),
-    Column("steps", COUNT, "steps", "number of measured steps, which minimum seconds may raise; "
-        "missing for training to accuracy",
+    Column("steps", COUNT, "steps", "number of measured steps, more than planned if "
+        "min_measured_seconds needs it; missing for training to accuracy",
         of_record(lambda record: None if record.epochs else record.steps)),
     Column("window_seconds", NUMBER, "s", "time of all measured steps, on the slowest rank",
         of_record(lambda record: record.window_seconds)),
     *_declare_latencies(),
     Column("computed_samples_per_s", NUMBER, "samples/s", COMPUTED_MEANING,
         of_record(compute_rate_without_stalls)),
-    Column("data_waiting_share", NUMBER, "share of 1", WAITING_MEANING,
+    Column("data_waiting_share", NUMBER, "fraction", WAITING_MEANING,
         of_record(compute_stalled_share)),
     Column("epochs", COUNT, "epochs", "epochs that were run; training to accuracy only",
         of_record(lambda record: len(record.epochs) or None)),
-    Column("top1", NUMBER, "share of 1", "top-1 accuracy on the validation samples after the "
+    Column("top1", NUMBER, "fraction", "top-1 accuracy on the validation samples after the "
         "last epoch",
         of_record(lambda record: record.epochs[-1].top1 if record.epochs else None)),
     Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last "
         "validation",
         of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
-    Column("peak_memory_bytes", COUNT, "B", "peak memory of the rank that used most",
+    Column("peak_memory_bytes", COUNT, "B", "largest peak memory of any rank",
         of_record(lambda record: compute_peak_memory([record]))),
     Column("power_watts", NUMBER, "W", "power of all devices together, mean over the window",
         of_record(lambda record: compute_power_watts(record) or None)),
-    Column("stolen_share", NUMBER, "share of 1", "CPU time that a hypervisor took (steal), on "
-        "the host that lost most",
+    Column("stolen_share", NUMBER, "fraction", "CPU time that a hypervisor withheld (steal), "
+        "on the most affected host",
         of_record(lambda record: record.stolen_share if record.telemetry else None)),
-    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of this run, as a share of all CPUs, "
+    Column("own_cpu_share", NUMBER, "fraction", "CPU time of this run, as a share of all CPUs, "
         "on the host of `other_cpu_share`", _get_worst_share("own_share")),
-    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of other processes, as a share of "
+    Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes, as a share of "
         "all CPUs, on the host where it is highest", _get_worst_share("other_share")),
     *_declare_phases(),
     Column("to_first_step_seconds", NUMBER, "s", "time from the start of the job script or array "

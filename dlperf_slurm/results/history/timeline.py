@@ -236,11 +236,12 @@ HISTORY: tuple[Column, ...] = (
     Column("p_value", NUMBER, "", "p-value of the rank-sum test, adjusted for all runs of the "
         "case (Holm)",
         take_column("p_value")),
-    Column("verdict", TEXT, "", "compared with that run: faster, slower, equivalent, undecided, "
-        "not comparable; empty for the first run", take_column("verdict")),
+    Column("verdict", TEXT, "", "compared with the previous run that has a result: faster, "
+        "slower, equivalent, undecided, not comparable; empty for the first run",
+        take_column("verdict")),
     Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is one",
         take_column("reason")),
-    Column("changes", TEXT, "", "other differences from that run, joined by semicolons",
+    Column("changes", TEXT, "", "other differences from the previous run, joined by semicolons",
         lambda history: history.changes.map("; ".join)),
     Column("software", TEXT, "", "versions of packages, drivers and this tool", _describe_software),
     Column("state", TEXT, "", "why there is no result: OOM, failed, invalid, missing",

@@ -97,7 +97,7 @@ def check_owner(status: os.stat_result, path: Path) -> None:
     """Raise CopyError if the path belongs to neither this user nor root."""
     if status.st_uid not in (0, os.geteuid()):
         raise CopyError(
-            f"{path} belongs to another user (uid {status.st_uid}): choose a stage_to with $USER"
+            f"{path} belongs to another user (uid {status.st_uid}); add $USER to stage_to"
         )
 
 
