@@ -211,7 +211,7 @@ def add_hint(message: str) -> str:
 
 
 def _describe_expired_token() -> str:
-    """Return when the token in SLURM_JWT expired; '' if it is valid or tells no time.
+    """Return when the token in SLURM_JWT expired; '' if it has not, or states no time.
 
     The time is the claim `exp` of RFC 7519, in seconds since 1970; the signature is not checked.
     """

@@ -184,6 +184,7 @@ def show_nodes(
 
 
 def _write_lists(run: "Run", verdicts: "NodeVerdicts", is_quiet: bool) -> None:
+    """Write the lists of good and bad nodes of a sweep, and print their paths unless `is_quiet`."""
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.reports.node_verdicts_text import write_lists
 

@@ -157,7 +157,7 @@ def drop_warmup(intervals: Sequence[Interval], warmup_steps: int = -1) -> List[I
 
 
 def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
-    """Return (steps, value) of each timed line; steps since the line before or epoch's start."""
+    """Return (steps since the line before or the epoch's start, value) of each timed line."""
     intervals = []
     epoch: Tuple[int, ...] = ()
     done = 0

@@ -69,7 +69,7 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
 
 
 def _explain(differences: Sequence[Difference], node: str, verdict: str, reason: str) -> str:
-    """Return the reason of a verdict; for a bad node with what differs from most others."""
+    """Return the reason of a verdict on a node; for a bad node also its `differences`."""
     own = [one.describe() for one in differences if node in one.nodes]
     if verdict not in (FAILED, SLOW) or not own:
         return reason
@@ -77,7 +77,7 @@ def _explain(differences: Sequence[Difference], node: str, verdict: str, reason:
 
 
 def tabulate_differences(differences: Sequence[Difference], bad: Mapping[str, str]) -> Table:
-    """Make a table with a row per other value of a fact; those of bad nodes come first.
+    """Make a table with a row per difference between nodes; those of bad nodes come first.
 
     `bad` has the verdicts on slow and failed nodes, by node.
     """

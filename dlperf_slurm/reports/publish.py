@@ -243,7 +243,7 @@ def _pair_runs(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
 
 
 def _name_markdown(page: str) -> str:
-    """Return the name of a page's Markdown; other names, such as those of CSV files, stay."""
+    """Return the file name of a page's Markdown; names of other files are unchanged."""
     return page.replace(INDEX, README).replace(".html", ".md")
 
 
@@ -258,7 +258,10 @@ def _make_pages(
     figures: Sequence[Plot] = (),
     problems: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Make a page as HTML and as Markdown; the figures are below the first table."""
+    """Make a page as HTML and as Markdown, by file name; the figures are below the first table.
+
+    `lead` is the paragraph below the title, `findings` the sentences after it.
+    """
     tables = [*tables]
     sections = [
         Section(table, tuple(figures) if number == 0 else ())

@@ -55,7 +55,7 @@ class Redaction:
         )
 
     def clean_files(self, files: Mapping[str, str]) -> dict[str, str]:
-        """Replace the names in the texts of files by name; those named .html are pages."""
+        """Replace the names in files, texts by file name; those named .html are HTML pages."""
         return {
             name: self.clean_page(text) if name.endswith(".html") else self.clean(text)
             for name, text in files.items()

@@ -48,7 +48,10 @@ def guard_history(newest: "DataFrame", limit: float) -> None:
 
 
 def _guard(guarded: Sequence[Row], limit: float, what: str) -> None:
-    """Raise the error of the worst pairs, if any; `what` names the pairs in its message."""
+    """Raise the error of the worst pairs, or none if all are within the limit.
+
+    `what` names the pairs in its message: "results of run A".
+    """
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]
     alone = [pair for pair in guarded if pair["verdict"] == NOT_COMPARABLE]
     undecided = [pair for pair in guarded if not pair["is_within_limit"]]
@@ -65,21 +68,22 @@ def _guard(guarded: Sequence[Row], limit: float, what: str) -> None:
 
 
 def _list_pairs(first_line: str, pairs: Iterable[Row]) -> str:
+    """Return `first_line` and a line for each pair, as one message."""
     lines = (f"{_name_pair(pair)}: {describe_pair(pair)}" for pair in pairs)
     return "\n  ".join([first_line, *lines])
 
 
 def _name_pair(pair: Row) -> str:
-    """Name a pair by its case and quantity; one of the history by its case and the earlier run."""
+    """Name a compared pair in messages: by case and quantity, or by case and earlier run."""
     if "reference" not in pair:
         return f"{pair['case_id']} ({pair['quantity']})"
     return " against ".join(filter(None, (pair["case_id"], pair["reference"])))
 
 
 def list_comparison_checks(compared: RunComparison) -> list[Check]:
-    """List a check per row of `RunComparison.pairs`, which agrees with `guard_comparison`.
+    """Return a CI check per row of `RunComparison.pairs`.
 
-    Without a limit nothing fails.
+    A FAILURE or ERROR makes `guard_comparison` raise an error; there is none without a limit.
     """
     pairs = list_records(compared.pairs)
     is_guarded = any(pair["samples_a"] for pair in pairs)
@@ -91,7 +95,10 @@ def list_comparison_checks(compared: RunComparison) -> list[Check]:
 
 
 def list_history_checks(newest: "DataFrame", limit: Optional[float]) -> list[Check]:
-    """List a check per case that `compare_newest` compares, which agrees with `guard_history`."""
+    """Return a CI check per case of the newest run that was compared by `compare_newest`.
+
+    A FAILURE or ERROR makes `guard_history` raise an error; there is none without a limit.
+    """
     checks = [
         Check("history", pair["case_id"], _find_outcome(pair, limit, False),
             f"{_name_pair(pair)}: {describe_pair(pair)}")
@@ -102,7 +109,10 @@ def list_history_checks(newest: "DataFrame", limit: Optional[float]) -> list[Che
 
 
 def _find_outcome(pair: Row, limit: Optional[float], is_guarded: bool) -> str:
-    """Return the outcome of a pair; if `is_guarded`, one that only run B has does not fail."""
+    """Return PASSED, SKIPPED, FAILURE or ERROR for a compared pair; `limit` is None for no check.
+
+    `is_guarded`: run A has results, so that a case without one in run A is new, and is skipped.
+    """
     if limit is None:
         return SKIPPED if pair["verdict"] in (UNDECIDED, NOT_COMPARABLE) else PASSED
     if is_guarded and not pair["samples_a"]:

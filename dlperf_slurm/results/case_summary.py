@@ -141,7 +141,7 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
 def _make_repeat(
     case: PlannedCase, outcome: Outcome, times: Mapping[str, list[float]]
 ) -> RepeatData:
-    """Summarize a repeat; `times` are what `_find_times` returns."""
+    """Return the RepeatData of a repeat; `times` are its latencies (`_find_times`)."""
     seconds = outcome.rank_step_seconds
     median_steps = None if seconds is None else compute_last_medians(seconds)
     return RepeatData(

@@ -25,7 +25,7 @@ _MACHINE: Scope = ("", "")
 
 @dataclass(frozen=True)
 class Difference:
-    """A value of a fact that these `nodes` have and most nodes of their kind do not.
+    """A value of a fact that only the `nodes` have, while most nodes of their kind have another.
 
     `usual` is the value of more than half of the `compared` nodes, or None; "" is a fact that was
     not recorded. `kind` is "" if all nodes are of one kind, and for the facts that make a kind.
@@ -45,9 +45,10 @@ class Difference:
 
 
 def read_node_facts(runs: Iterable[tuple[Manifest, Sequence[CaseOutcomes]]]) -> NodeFacts:
-    """Read the last value of each fact of each node; a failed repeat counts only without others.
+    """Read the last recorded value of each fact of each node.
 
-    A failed record was written outside the ranks' container: its missing facts mean nothing.
+    A failed repeat counts only on nodes without others: a failed record was written outside the
+    ranks' container, so that its missing facts mean nothing.
     """
     found: dict[Scope, dict[str, dict[str, str]]] = {}
     told = [
@@ -93,7 +94,7 @@ def _list_troubles(record: Record, node: str) -> dict[str, str]:
 
 
 def name_kinds(facts: NodeFacts) -> dict[str, str]:
-    """Name the kind of each node by the facts KIND that differ; "" if all are of one kind."""
+    """Return each node's kind, as text of the facts KIND that differ; "" if all are of one kind."""
     own = [facts.get(_MACHINE, {}).get(name, {}) for name in KIND]
     names = [values for values in own if len({*values.values()}) > 1]
     return {
@@ -103,7 +104,7 @@ def name_kinds(facts: NodeFacts) -> dict[str, str]:
 
 
 def list_differences(facts: NodeFacts) -> list[Difference]:
-    """List the values that differ from that of most nodes of a kind, the rarest first.
+    """List the values of facts that differ from those of most nodes of a kind, the rarest first.
 
     A fact with another value on each of more than two nodes identifies them, and is left out.
     """

@@ -205,9 +205,10 @@ def _is_open(problem: str) -> bool:
 def find_bad_nodes(
     sweeps: Sequence[NodeVerdicts], others: Sequence[Sequence[CaseOutcomes]]
 ) -> dict[str, str]:
-    """Return the verdict on each slow or failed node of sweeps, and the slow ones of other runs.
+    """Return by node the verdicts on slow and failed nodes of sweeps, and on slow ones of others.
 
-    In other runs, a node is slow if it was the slowest of a repeat more often than by chance.
+    `others` are the cases of other runs, in which a node is slow if it was the slowest of a repeat
+    more often than by chance.
     """
     contests = [
         {Machine(node): seconds for node, seconds in contest.items()}

@@ -52,7 +52,10 @@ def list_usage_notes(records: Sequence[Record]) -> list[Note]:
 
 
 def _is_peak_memory_unknown(record: Record) -> bool:
-    """Return whether a rank of a GPU framework has no peak; logs of scripts never have one."""
+    """Return whether a rank that should have a peak of memory has none: of a framework on GPUs.
+
+    Logs of external scripts never have one.
+    """
     return (
         record.case.device == "cuda"
         and is_usage_known([record])

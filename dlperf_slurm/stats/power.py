@@ -76,7 +76,10 @@ def compute_power(
 
 @lru_cache(maxsize=4)
 def _simulate_pairs(repeats: int) -> Any:
-    """Simulate interleaved runs with a spread of 1 -> Walsh averages without trend [trials, n]."""
+    """Simulate interleaved runs whose repeats have a spread of 1.
+
+    Returns the Walsh averages of the pairs' ratios without their trend, sorted: [trials, n].
+    """
     import numpy
 
     noise = numpy.random.default_rng(SEED).standard_normal((TRIALS, 2, repeats))

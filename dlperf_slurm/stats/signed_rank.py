@@ -82,9 +82,9 @@ def count_needed_values(confidence: float = CONFIDENCE, tests: int = 1) -> int:
 
 
 def count_rejected(count: int, confidence: float = CONFIDENCE, tests: int = 1) -> int:
-    """Return below how many Walsh averages on one side of a ratio `count` pairs reject the ratio.
+    """Return k: a ratio with fewer than k Walsh averages on one side of it is rejected.
 
-    Two-sided, with Bonferroni's correction for this many `tests`.
+    For `count` pairs; the test is two-sided, with Bonferroni's correction for this many `tests`.
     """
     return int((2 * tests * _find_null(count) <= 1 - confidence + _TOLERANCE).sum())
 

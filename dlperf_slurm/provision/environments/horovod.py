@@ -79,10 +79,10 @@ def install_horovod(
     key: str,
     make_more_variables: Callable[[Path], dict[str, str]],
 ) -> None:
-    """Install the wheel of Horovod cached under `key`, or build it.
+    """Install Horovod from the wheel cached under `key`, which is built if there is none.
 
-    `make_more_variables` is called with a temporary folder of the build, and returns variables of
-    the build. Raises EnvironmentMissingError if Horovod cannot be built.
+    `make_more_variables` is called with a temporary folder of the build, and returns additional
+    environment variables for it. Raises EnvironmentMissingError if Horovod cannot be built.
     """
     wheel = find_wheel(installation, key)
     if not wheel:

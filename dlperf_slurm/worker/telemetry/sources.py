@@ -326,7 +326,10 @@ class _Zone:
 
 
 def _is_counted(zone: Path) -> bool:
-    """Return whether to count a zone: packages and DRAM, not cores (in packages) or "psys"."""
+    """Return whether to count the energy of a powercap zone: of packages and DRAM alone.
+
+    The zones of cores are parts of packages; "psys" includes other parts of the machine.
+    """
     try:
         name = (zone / "name").read_text(encoding="ascii").strip()
     except OSError:
