@@ -53,14 +53,14 @@ class AttemptValidity:
     `start` is the execution of the job script that was validated; None if there was none. `record`
     may also be the record of a failure. `problem` says why the record is not valid; it is empty for
     a valid record and if no record was written. `step_seconds` is the array [ranks, steps]; None if
-    step times were not recorded. `beside` has the contents of the sidecar files.
+    step times were not recorded. `sidecars` has the contents of the sidecar files.
     """
 
     start: Optional[Start]
     record: "Optional[Record]"
     problem: str
     step_seconds: Any = field(default=None, compare=False, repr=False)
-    beside: Sidecars = NO_SIDECARS
+    sidecars: Sidecars = NO_SIDECARS
 
     @property
     def is_valid(self) -> bool:
@@ -150,4 +150,6 @@ def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) 
     except (ContractError, OSError) as error:
         return AttemptValidity(start, None, f"broken record: {error}")
     problem = describe_failure(believed.record)
-    return AttemptValidity(start, believed.record, problem, believed.step_seconds, believed.beside)
+    return AttemptValidity(
+        start, believed.record, problem, believed.step_seconds, believed.sidecars
+    )

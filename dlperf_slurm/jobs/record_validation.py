@@ -63,12 +63,12 @@ class ValidatedRecord:
     """A record that passed validation, whatever its status.
 
     `step_seconds` is the array [ranks, steps] of an OK record, in the order of its ranks; None if
-    there are none, as for logs of external scripts. `beside` has the contents of sidecar files.
+    there are none, as for logs of external scripts. `sidecars` has the contents of sidecar files.
     """
 
     record: Record
     step_seconds: Any
-    beside: Sidecars = NO_SIDECARS
+    sidecars: Sidecars = NO_SIDECARS
 
 
 def read_valid_record(
@@ -103,14 +103,14 @@ def read_valid_record(
     problem = "" if seconds is None else find_step_problem(record, seconds)
     if problem:
         raise InvalidRecordError(f"{name}/{STEP_SECONDS_FILE}: {problem}")
-    beside = parse_sidecars(details)
-    problem = find_token_problem(record, beside.token_seconds, seconds)
+    sidecars = parse_sidecars(details)
+    problem = find_token_problem(record, sidecars.token_seconds, seconds)
     if problem:
         raise InvalidRecordError(f"{name}/{TOKEN_SECONDS_FILE}: {problem}")
-    problem = find_sidecar_problem(beside, record)
+    problem = find_sidecar_problem(sidecars, record)
     if problem:
         raise InvalidRecordError(f"{name}/{problem[:MAX_PROBLEM_CHARACTERS]}")
-    return ValidatedRecord(record, seconds, beside)
+    return ValidatedRecord(record, seconds, sidecars)
 
 
 def _read_case(run_dir: Path, task: RunTask) -> Case:

@@ -36,19 +36,19 @@ def _parse_tokens(detail: Optional[SidecarFile]) -> Any:
         raise ContractError(str(error)) from error
 
 
-def find_sidecar_problem(beside: Sidecars, record: Record) -> str:
+def find_sidecar_problem(sidecars: Sidecars, record: Record) -> str:
     """Return which file and field beside a record contradict the record; "" if none does."""
-    if beside.noise is not None:
-        hosts = {one.host for one in beside.noise.hosts}
-        problem = _find_problem(beside.noise, hosts, record)
+    if sidecars.noise is not None:
+        hosts = {one.host for one in sidecars.noise.hosts}
+        problem = _find_problem(sidecars.noise, hosts, record)
         if problem:
             return f"{HOST_NOISE_FILE}: {problem}"
-    if beside.peaks is not None:
-        hosts = {one.host for one in beside.peaks.devices}
-        problem = _find_problem(beside.peaks, hosts, record)
+    if sidecars.peaks is not None:
+        hosts = {one.host for one in sidecars.peaks.devices}
+        problem = _find_problem(sidecars.peaks, hosts, record)
         numbers = NUMBER_FORMATS.get(record.case.axes.precision)
-        if not problem and beside.peaks.number_format != numbers:
-            found = beside.peaks.number_format
+        if not problem and sidecars.peaks.number_format != numbers:
+            found = sidecars.peaks.number_format
             problem = f"number_format is {found!r:.80}, but the record has precision {numbers!r}"
         if problem:
             return f"{PEAKS_FILE}: {problem}"

@@ -157,7 +157,10 @@ def drop_warmup(intervals: Sequence[Interval], warmup_steps: int = -1) -> List[I
 
 
 def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
-    """Return (steps since the line before or the epoch's start, value) of each timed line."""
+    """Return (steps, value) of each timed line: the steps since the line before, and its value.
+
+    The first line of an epoch has the steps since the epoch's start. Values are seconds or rates.
+    """
     intervals = []
     epoch: Tuple[int, ...] = ()
     done = 0

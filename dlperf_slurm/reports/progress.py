@@ -173,7 +173,7 @@ def _describe_state(state: TaskState) -> str:
 
 
 def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
-    """Describe the latest attempt of each retried array task: "; tried again, now RUNNING".
+    """Describe the latest attempt of each retried array task: "; retried, now RUNNING".
 
     The key is the marker of the earlier attempt.
     """

@@ -159,7 +159,7 @@ def _find_times(outcome: Outcome) -> dict[str, list[float]]:
     if outcome.record is None or outcome.record.case.axes.mode != INFER:
         return {}
     found = {"latency": list(outcome.batch_seconds)} if outcome.batch_seconds else {}
-    tokens = outcome.beside.token_seconds
+    tokens = outcome.sidecars.token_seconds
     if tokens is not None:
         found["ttft"] = tokens[:, :, 0].ravel().tolist()
         if tokens.shape[2] > 1:
@@ -296,7 +296,7 @@ def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
     On GPUs only those of the framework, not those of MPI through host memory. The rate is the bus
     bandwidth: what each rank sends, 2 (n - 1) / n of the size for n ranks, divided by the time.
     """
-    record, peaks = repeat.record, repeat.outcome.beside.peaks
+    record, peaks = repeat.record, repeat.outcome.sidecars.peaks
     if record is None or peaks is None:
         return
     sent_share = 2 * (1 - 1 / record.case.world_size)

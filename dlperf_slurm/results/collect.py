@@ -33,7 +33,7 @@ class Outcome:
     `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
     `step_seconds` is the slowest rank's time of each measured step; empty if none were stored.
     `rank_step_seconds` is the array [ranks, steps], in the order of the record's ranks, or None.
-    `beside` has the other files that the attempt wrote next to its record. `is_unhealthy`: a node
+    `sidecars` has the other files that the attempt wrote next to its record. `is_unhealthy`: a node
     failed its health check. `submitted_at` is the submission time of the job, formatted as in the
     run's files; empty if unknown. `failed_record` is that of an attempt that failed.
     """
@@ -45,7 +45,7 @@ class Outcome:
     batch_seconds: tuple[float, ...] = ()
     step_seconds: tuple[float, ...] = ()
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
-    beside: Sidecars = NO_SIDECARS
+    sidecars: Sidecars = NO_SIDECARS
     is_unhealthy: bool = False
     submitted_at: str = ""
     failed_record: Optional[Record] = field(default=None, compare=False, repr=False)
@@ -232,7 +232,7 @@ def read_outcome(
         )
     outcome = Outcome(
         *(task.case_id, task.repeat, judged.record, ""),
-        beside=judged.beside,
+        sidecars=judged.sidecars,
         submitted_at=submitted_at or "",
     )
     return outcome.with_times(judged.step_seconds)

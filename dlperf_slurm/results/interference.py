@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostNoise]:
     """Yield what each host of these repeats recorded about other users' processes."""
     for outcome in outcomes:
-        if outcome.beside.noise is not None:
-            yield from outcome.beside.noise.hosts
+        if outcome.sidecars.noise is not None:
+            yield from outcome.sidecars.noise.hosts
 
 
 def find_worst(outcome: Outcome) -> Optional[CpuUse]:

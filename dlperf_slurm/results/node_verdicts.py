@@ -164,7 +164,7 @@ def _get_speed(outcome: Optional[Outcome]) -> float:
 
 
 def _get_peak(outcome: Optional[Outcome], get: Any) -> float:
-    peaks = outcome and outcome.record and outcome.beside.peaks
+    peaks = outcome and outcome.record and outcome.sidecars.peaks
     rates = [get(device) for device in peaks.devices] if peaks else []
     return min((rate for rate in rates if rate > 0), default=float("nan"))
 

@@ -72,7 +72,7 @@ def _fits_every_trial(record: Record) -> bool:
 
 def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
     """Yield each distinct reason why the peak performance of devices could not be measured."""
-    found = [o.beside.peaks for o in outcomes.outcomes if o.record and o.beside.peaks]
+    found = [o.sidecars.peaks for o in outcomes.outcomes if o.record and o.sidecars.peaks]
     for problem in dict.fromkeys(d.problem for peaks in found for d in peaks.devices if d.problem):
         yield f"no peak for this device: {problem}"
 

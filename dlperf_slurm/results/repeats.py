@@ -165,7 +165,7 @@ def _average_peak(name: str, unit: float) -> Callable[[RepeatData], Optional[flo
     """
 
     def find(repeat: RepeatData) -> Optional[float]:
-        peaks = repeat.outcome.beside.peaks
+        peaks = repeat.outcome.sidecars.peaks
         if peaks is None or repeat.record is None:
             return None
         values = [getattr(one, name) / unit for one in peaks.devices]
@@ -225,7 +225,7 @@ def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:
 
 def _count_decoded_gb(repeat: RepeatData) -> Optional[float]:
     """Compute the gigabytes (10^9 bytes) that one decoding step reads; None without token times."""
-    if repeat.record is None or repeat.outcome.beside.token_seconds is None:
+    if repeat.record is None or repeat.outcome.sidecars.token_seconds is None:
         return None
     return count_decoded_bytes(repeat.record.case) / GIGA
 

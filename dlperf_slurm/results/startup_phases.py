@@ -35,7 +35,7 @@ def compute_startup_phases(outcome: Outcome) -> StartupPhases:
 
     They are unknown for failed repeats and imported logs.
     """
-    record, noise = outcome.record, outcome.beside.noise
+    record, noise = outcome.record, outcome.sidecars.noise
     if record is None or noise is None or not noise.phases:
         return StartupPhases()
     phases = {phase.name: phase.seconds for phase in noise.phases}

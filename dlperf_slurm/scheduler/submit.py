@@ -141,8 +141,8 @@ def get_blocks(run: Run) -> dict[str, int]:
 def get_dependencies(run: Run, group_id: str) -> list[str]:
     """Return the ids of the array jobs that a group has to wait for (`--dependency=afterany`).
 
-    They are the array jobs of the block before its own (see `get_blocks`), and of the run
-    interleaved with this one those of the block whose turn is before it.
+    They are those of the previous block of the run (see `get_blocks`), and of the run interleaved
+    with this one, those of the block whose turn comes before.
     """
     block = get_blocks(run).get(group_id)
     if block is None:

@@ -161,7 +161,10 @@ def _list_rows(table: Table, columns: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _wrap_header(text: str, length: int, alignment: str) -> str:
-    """Wrap a header to the length of its column's texts, or of its longest word."""
+    """Wrap a header at `length`, that of its column's texts, or at its longest word.
+
+    Lines of a wrapped header have this `alignment`, such as "r".
+    """
     width = max([length, *map(len, text.split())])
     lines = [*map(escape_latex, textwrap.wrap(text, width, break_long_words=False))]
     if len(lines) < 2:

@@ -40,9 +40,9 @@ def change_window(**changes):
 def test_what_was_written_is_read(tmp_path):
     write_noise_report(tmp_path, SOUND)
     content = (tmp_path / HOST_NOISE_FILE).read_bytes()
-    beside = parse_sidecars({HOST_NOISE_FILE: SidecarFile(content, HOST_NOISE_FILE)})
-    assert beside == Sidecars(SOUND)
-    assert find_sidecar_problem(beside, make_record(CASE)) == ""
+    sidecars = parse_sidecars({HOST_NOISE_FILE: SidecarFile(content, HOST_NOISE_FILE)})
+    assert sidecars == Sidecars(SOUND)
+    assert find_sidecar_problem(sidecars, make_record(CASE)) == ""
 
 
 def test_record_may_have_nothing_beside_it():

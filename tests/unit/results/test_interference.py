@@ -29,10 +29,10 @@ def make_case(*windows, stolen=0.0, gpus=()) -> CaseOutcomes:
     outcomes = []
     for outcome, window in zip(case.outcomes, windows):
         hosts = () if window is None else (HostNoise("n1", 1.0, (), gpus, (window,)),)
-        beside = Sidecars(NoiseReport("run", outcome.case_id, outcome.repeat, 1, hosts))
+        sidecars = Sidecars(NoiseReport("run", outcome.case_id, outcome.repeat, 1, hosts))
         telemetry = (make_telemetry(HOST, stolen_share=stolen),)
         record = dataclasses.replace(outcome.record, telemetry=telemetry)
-        outcomes.append(dataclasses.replace(outcome, record=record, beside=beside))
+        outcomes.append(dataclasses.replace(outcome, record=record, sidecars=sidecars))
     return CaseOutcomes(case.case, tuple(outcomes))
 
 

@@ -41,7 +41,7 @@ def make_case(
         own = dataclasses.replace(record.case, device=device)
         record = dataclasses.replace(record, case=own, ranks=ranks)
         peaks = Peaks("run", outcome.case_id, outcome.repeat, 1, "fp32", devices, tuple(sums))
-        outcomes.append(dataclasses.replace(outcome, record=record, beside=Sidecars(peaks=peaks)))
+        outcomes.append(dataclasses.replace(outcome, record=record, sidecars=Sidecars(peaks=peaks)))
     return CaseOutcomes(case.case, tuple(outcomes))
 
 

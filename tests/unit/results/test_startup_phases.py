@@ -32,10 +32,12 @@ def make_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOu
     outcomes = []
     for outcome, seconds in zip(case.outcomes, starts):
         phases = tuple(Phase(name, value) for name, value in (seconds or {}).items())
-        beside = Sidecars(NoiseReport("run", outcome.case_id, outcome.repeat, 1, (), phases))
+        sidecars = Sidecars(NoiseReport("run", outcome.case_id, outcome.repeat, 1, (), phases))
         record = dataclasses.replace(outcome.record, started_at=STARTED_AT)
         outcomes.append(
-            dataclasses.replace(outcome, record=record, beside=beside, submitted_at=submitted_at)
+            dataclasses.replace(
+                outcome, record=record, sidecars=sidecars, submitted_at=submitted_at
+            )
         )
     return CaseOutcomes(case.case, tuple(outcomes))
 

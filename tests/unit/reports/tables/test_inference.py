@@ -52,7 +52,7 @@ def add_tokens(outcome, tokens):
         outcome.record, case=replace(outcome.record.case, model="llama", model_parameters=SMALL)
     )
     peaks = Peaks("run", "case", 1, 1, "fp32", (DevicePeak("node1", 1e12, 64, 4e6),), ())
-    return replace(outcome, record=record, beside=Sidecars(peaks=peaks, token_seconds=tokens))
+    return replace(outcome, record=record, sidecars=Sidecars(peaks=peaks, token_seconds=tokens))
 
 
 def read_cells(*cases: CaseOutcomes) -> list[dict[str, str]]:
