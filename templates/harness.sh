@@ -397,7 +397,7 @@ check_python() { # PATH_OF_PYTHON
 
 check_host_python() { # PYTHON
   if ! "$1" -c 'import sys; sys.exit(sys.version_info < (3, 7))'; then
-    echo "host_python of the site's environment: $1 is not there, or older than 3.7, on $(hostname)" >&2
+    echo "host_python of the site's environment: $1 does not exist on $(hostname), or is older than 3.7" >&2
     exit 69
   fi
 }

@@ -68,7 +68,7 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--details",
         action="store_true",
-        help="also name the processes of other users that disturbed repeats; no file names them",
+        help="also print the processes of other users that disturbed repeats; no file has them",
     )
 
 

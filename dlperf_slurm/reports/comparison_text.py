@@ -82,8 +82,8 @@ def describe_method(compared: RunComparison) -> str:
     runs = (compared.manifest_a, compared.manifest_b)
     if not all(run.is_import or case.blocks > 1 for run in runs for case in run.cases):
         lines.append(
-            "each run used one array job: its repeats share nodes and time, so a difference of "
-            "these looks like a difference of the cases; protocol.blocks spreads the repeats"
+            "each run used one array job, whose repeats share nodes and time: a difference between "
+            "nodes or times looks like one between the runs; protocol.blocks spreads the repeats"
         )
     if compared.is_in_sequence:
         lines.append(

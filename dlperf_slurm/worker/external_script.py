@@ -60,7 +60,7 @@ def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
 def make_record(case: Case, log: Path, exit_code: int) -> Record:
     """Make a record from the log; a failed one if the log does not match the case.
 
-    Of a script that was stopped only the measured steps of the case count, whenever it was stopped.
+    Of a script that was stopped, only as many steps count as the case asks for.
     """
     run = _read_log(case, log)
     if run.is_stopped:

@@ -58,7 +58,7 @@ class WatchedServers:
         exit_code = process.wait()
         if exit_code in EXPECTED_EXIT_CODES or self._may_end.is_set():
             return
-        error = ServerError(f"a server of this rank ended with code {exit_code}")
+        error = ServerError(f"a parameter server of this rank ended with code {exit_code}")
         try:
             print(error, file=sys.stderr, flush=True)
             if report_early_end is not None:

@@ -46,7 +46,10 @@ class CheckResult:
 def make_fault(
     what: str, where: str, words: str, remedy: str, decider: Decider = ""
 ) -> CheckResult:
-    """Return the result of a failed check: subject, place, message, and what to do."""
+    """Return the result of a failed check of the subject `what`, with the place `where`.
+
+    `words` is the message, `remedy` what to do; `decider` is as in CheckResult.
+    """
     return CheckResult("fault", what, (where,), words, remedy, decider)
 
 

@@ -237,8 +237,8 @@ def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
         if fewest < wanted * shared:
             whose = f"{shared} ranks on {host} share" if shared > 1 else f"a rank on {host} sees"
             words = f"{whose} {fewest} cores, but {wanted} are requested for each"
-            remedy = f"set cpus_per_rank = {max(1, fewest // shared)}, or see how the launcher "
-            yield make_fault("cores", where, words, remedy + "binds (launcher.flags)")
+            remedy = f"set cpus_per_rank = {max(1, fewest // shared)}, or change how the launcher "
+            yield make_fault("cores", where, words, remedy + "binds ranks (launcher.flags)")
             return
 
 

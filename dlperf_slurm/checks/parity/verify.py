@@ -95,7 +95,7 @@ def verify_frameworks(
 
 
 def collect_proofs(lines: Iterable[Agreement]) -> Proofs:
-    """Collect what `proofs.json` says of the comparisons that found the same work."""
+    """Return the Proofs, for proofs.json: the comparisons of tables that found the same work."""
     found = [line.found for line in lines if line.found and line.is_same]
     return Proofs(
         tuple(

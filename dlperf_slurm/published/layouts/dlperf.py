@@ -176,7 +176,7 @@ def _join_cells(lines: Sequence[Cell], notes: tuple[int, ...]) -> Cell:
 
 
 def _describe(part: Figure) -> str:
-    """Describe a figure for a footnote: "AMP of OneFlow w/XLA"."""
+    """Describe the framework, precision and compiler of a figure: "AMP of OneFlow w/XLA"."""
     return _join(f"{_name_precision(part.precision)} of {part.label}", _name_variant(part))
 
 

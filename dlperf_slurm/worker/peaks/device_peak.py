@@ -67,7 +67,10 @@ def find_best_size(make_product: Callable[[int], Operation]) -> int:
 
 
 def find_best_seconds(operation: Operation, limit_seconds: float) -> float:
-    """Return the least seconds per call, over samples of SAMPLE_SECONDS within the limit."""
+    """Return the least seconds per call of an operation, over samples of SAMPLE_SECONDS.
+
+    Samples are taken for `limit_seconds`.
+    """
     deadline = time.monotonic() + limit_seconds
     # the first call may compile, and wake the device
     operation.wait(operation.start())
