@@ -103,15 +103,15 @@ def judge_nodes(
     for case in measured:
         for outcome in case.outcomes:
             by_node[get_node(outcome.repeat, manifest.nodes)].append(outcome)
-    for index, (node, own) in enumerate(by_node.items()):
-        verdict, reason = _decide_verdict(own, effects[index], [*figures], least_effect)
+    for index, (node, outcomes) in enumerate(by_node.items()):
+        verdict, reason = _decide_verdict(outcomes, effects[index], [*figures], least_effect)
         kind = kinds.get(node, "")
         if verdict == UNDECIDED and len(alike[kind]) == 1:
             reason = f"no other node is of its kind, {kind}"
         elif verdict in (SLOW, UNDECIDED) and node in apart:
             reason += "; measured before or after most other nodes: a drift may be the cause"
-        count = sum(outcome.record is not None for outcome in own)
-        rows.append((node, verdict, count, len(own), effects[index], reason))
+        count = sum(outcome.record is not None for outcome in outcomes)
+        rows.append((node, verdict, count, len(outcomes), effects[index], reason))
     for text in manifest.absent_nodes:
         node, _, state = text.partition(": ")
         rows.append((node, ABSENT, 0, 0, [], f"{state} when the sweep was submitted"))

@@ -66,9 +66,10 @@ class Scope:
 
     def cast(self, name: str) -> Array:
         """Return the weight `name` in the type that matrix products and convolutions use."""
-        weights = self.weights
-        is_sharded = isinstance(weights, GatheredWeights)
-        values = weights.read_gathered(name) if is_sharded else weights[name]
+        if isinstance(self.weights, GatheredWeights):
+            values = self.weights.read_gathered(name)
+        else:
+            values = self.weights[name]
         return values.astype(self.compute_type)
 
 
