@@ -153,10 +153,10 @@ class PublisherRule(NamedTuple):
 
     name: str
     compute: Callable[[ParsedRun, Identity], float]
-    suits: Callable[[ParsedRun, Identity], bool] = lambda reading, identity: True
+    suits: Callable[[ParsedRun, Identity], bool] = lambda parsed, identity: True
 
 
-def _compute_nothing(reading: ParsedRun, identity: Identity) -> float:
+def _compute_nothing(parsed: ParsedRun, identity: Identity) -> float:
     """Raise RuleError: the rule of a format whose publisher has none."""
     from dlperf_slurm.logs.publisher_rules import RuleError
 
@@ -265,18 +265,18 @@ class _RunLines:
 
         A failure in the lines becomes the result's problem.
         """
-        reading = self.run.finish()
+        parsed = self.run.finish()
         stated: Dict[str, Any] = {
             name: value
             for name, value in self.settings.finish().items()
-            if not getattr(reading.identity, name)
+            if not getattr(parsed.identity, name)
         }
-        reading = replace(reading, identity=replace(reading.identity, **stated))
-        failure = self.failures.find_failure(is_complete=not reading.problem)
+        parsed = replace(parsed, identity=replace(parsed.identity, **stated))
+        failure = self.failures.find_failure(is_complete=not parsed.problem)
         if not failure:
-            return reading
+            return parsed
         return replace(
-            reading,
+            parsed,
             windows=(),
             problem=failure,
             is_incomplete=False,

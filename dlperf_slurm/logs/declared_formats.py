@@ -565,8 +565,8 @@ def _make_rule(where: str, table: Table) -> PublisherRule:
     fewest, most = table.get("devices", [0, sys.maxsize])
     is_of_every_step = table.get("is_of_every_step", False)
 
-    def suits(reading: ParsedRun, identity: Identity) -> bool:
-        gaps = [steps for steps, _ in list_between(reading.marks)] or [0]
+    def suits(parsed: ParsedRun, identity: Identity) -> bool:
+        gaps = [steps for steps, _ in list_between(parsed.marks)] or [0]
         return fewest <= identity.devices <= most and (not is_of_every_step or median(gaps) == 1)
 
     try:

@@ -64,10 +64,10 @@ def average_lines(
     RuleError if the log has fewer values, or if the number of devices is needed and missing.
     """
 
-    def compute(reading: ParsedRun, identity: Identity) -> float:
+    def compute(parsed: ParsedRun, identity: Identity) -> float:
         if is_per_device and identity.devices <= 0:
             raise RuleError("needs the number of devices")
-        values = reading.series.get(series, ()) if series else [m.value for m in reading.marks]
+        values = parsed.series.get(series, ()) if series else [m.value for m in parsed.marks]
         rates = take_values(values, start, stop)
         rates = rates if line_digits is None else [round(rate, line_digits) for rate in rates]
         figure = average(rates) * (identity.devices if is_per_device else 1)
@@ -82,8 +82,8 @@ def average_seconds(start: int, stop: Optional[int] = None) -> Compute:
     The rule raises RuleError if the log has fewer lines, or without times or batch size above 0.
     """
 
-    def compute(reading: ParsedRun, identity: Identity) -> float:
-        seconds = average(take_values([mark.value for mark in reading.marks], start, stop))
+    def compute(parsed: ParsedRun, identity: Identity) -> float:
+        seconds = average(take_values([mark.value for mark in parsed.marks], start, stop))
         if seconds <= 0 or identity.global_batch_size <= 0:
             raise RuleError("needs times above 0, and a batch size")
         return identity.global_batch_size / seconds
@@ -98,9 +98,9 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
     decimals. The rule raises RuleError as `time_steps` does.
     """
 
-    def compute(reading: ParsedRun, identity: Identity) -> float:
+    def compute(parsed: ParsedRun, identity: Identity) -> float:
         times = [
-            mark.time for mark in reading.marks if mark.position[-1] > after_step and mark.time > 0
+            mark.time for mark in parsed.marks if mark.position[-1] > after_step and mark.time > 0
         ]
         return round(time_steps(times, first, last, identity.global_batch_size), 2)
 
@@ -113,8 +113,8 @@ def time_between(first: int, last: int) -> Compute:
     The rule raises RuleError if the time of one of the steps is missing.
     """
 
-    def compute(reading: ParsedRun, identity: Identity) -> float:
-        times = {mark.position[-1]: mark.time for mark in reading.marks if mark.time > 0}
+    def compute(parsed: ParsedRun, identity: Identity) -> float:
+        times = {mark.position[-1]: mark.time for mark in parsed.marks if mark.time > 0}
         if first not in times or last not in times:
             raise RuleError(f"needs the times of steps {first} and {last}, but the log lacks one")
         samples = identity.global_batch_size * (last - first)
@@ -123,27 +123,27 @@ def time_between(first: int, last: int) -> Compute:
     return compute
 
 
-def average_epochs(reading: ParsedRun, identity: Identity) -> float:
+def average_epochs(parsed: ParsedRun, identity: Identity) -> float:
     """Return the harmonic mean of the epochs' printed rates without the first epoch's.
 
     Raises RuleError if the log has fewer than two rates, or a rate of 0.
     """
-    return average_harmonically(take_values(reading.series.get("epoch_rates", ()), 1, None))
+    return average_harmonically(take_values(parsed.series.get("epoch_rates", ()), 1, None))
 
 
-def take_final(reading: ParsedRun, identity: Identity) -> float:
+def take_final(parsed: ParsedRun, identity: Identity) -> float:
     """Return the first throughput that the log prints for the whole run.
 
     Raises RuleError if there is none.
     """
-    return take_values(reading.series.get("final_rates", ()), 0, 1)[0]
+    return take_values(parsed.series.get("final_rates", ()), 0, 1)[0]
 
 
 def take_last(series: str) -> Compute:
     """Return a rule: the last printed figure of `series`; RuleError if that is not above 0."""
 
-    def compute(reading: ParsedRun, identity: Identity) -> float:
-        values = reading.series.get(series, ())
+    def compute(parsed: ParsedRun, identity: Identity) -> float:
+        values = parsed.series.get(series, ())
         if not values or values[-1] <= 0:
             raise RuleError(f"needs the {series} that the script prints, but the log has none")
         return values[-1]

@@ -180,9 +180,9 @@ def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
 def _import_runs(
     path: Path, format_name: str, log_format: "Format", options: ImportOptions
 ) -> List[ImportedRun]:
-    readings = _drop_attempts(read_runs(log_format, options.read_lines(path)))
+    parsed_runs = _drop_attempts(read_runs(log_format, options.read_lines(path)))
     runs = [
-        _import_run(path, format_name, log_format.RULES, reading, options) for reading in readings
+        _import_run(path, format_name, log_format.RULES, parsed, options) for parsed in parsed_runs
     ]
     if len(runs) == 1:
         return runs
@@ -191,18 +191,18 @@ def _import_runs(
     ]
 
 
-def _drop_attempts(readings: Sequence[ParsedRun]) -> List[ParsedRun]:
+def _drop_attempts(parsed_runs: Sequence[ParsedRun]) -> List[ParsedRun]:
     """Return the runs without those that failed and were retried in the same log.
 
     A note of the next run has the failed run's problem.
     """
     kept = []
     attempts: List[str] = []
-    for reading, following in zip(readings, (*readings[1:], None)):
-        if following is not None and reading.problem and reading.identity == following.identity:
-            attempts.append(f"an earlier attempt in the log is left out: {reading.problem}")
+    for parsed, following in zip(parsed_runs, (*parsed_runs[1:], None)):
+        if following is not None and parsed.problem and parsed.identity == following.identity:
+            attempts.append(f"an earlier attempt in the log is left out: {parsed.problem}")
             continue
-        kept.append(dataclasses.replace(reading, notes=(*attempts, *reading.notes)))
+        kept.append(dataclasses.replace(parsed, notes=(*attempts, *parsed.notes)))
         attempts = []
     return kept
 
@@ -211,44 +211,44 @@ def _import_run(
     path: Path,
     format_name: str,
     rules: Sequence[PublisherRule],
-    reading: ParsedRun,
+    parsed: ParsedRun,
     options: ImportOptions,
 ) -> ImportedRun:
     """Make the ImportedRun of a parsed run: settings, throughput and publisher's figure."""
     named = options.read_name(path)
-    identity = complete_identity(options.settings, reading.identity, named)
+    identity = complete_identity(options.settings, parsed.identity, named)
     run = ImportedRun(
         log=str(path),
         path=path,
         format_name=format_name,
         identity=identity,
-        status=OUT_OF_MEMORY if reading.is_out_of_memory else FAILED,
-        reason=reading.problem,
-        publisher_rule=_choose_rule(rules, reading, identity, options).name,
-        measured=_describe_slowest(reading.windows),
-        prints=reading.prints,
-        notes=(*reading.notes, *_find_contradictions(options.settings, reading.identity, named)),
+        status=OUT_OF_MEMORY if parsed.is_out_of_memory else FAILED,
+        reason=parsed.problem,
+        publisher_rule=_choose_rule(rules, parsed, identity, options).name,
+        measured=_describe_slowest(parsed.windows),
+        prints=parsed.prints,
+        notes=(*parsed.notes, *_find_contradictions(options.settings, parsed.identity, named)),
     )
-    figure, rule, reason = _apply_rules(rules, reading, identity, options)
-    if reading.problem and reading.is_gapless and _has_steps(reading, options.least_steps):
+    figure, rule, reason = _apply_rules(rules, parsed, identity, options)
+    if parsed.problem and parsed.is_gapless and _has_steps(parsed, options.least_steps):
         reason, run = (
-            f"the script was stopped early: {reading.problem}",
+            f"the script was stopped early: {parsed.problem}",
             dataclasses.replace(run, reason="", is_stopped=True),
         )
-    elif reading.problem and reading.is_incomplete:
+    elif parsed.problem and parsed.is_incomplete:
         return dataclasses.replace(
             run, status=INCOMPLETE, publisher_samples_per_s=figure, publisher_rule=rule.name
         )
     if run.reason:
         return run
-    status, gap = _find_gap(reading.windows, identity)
+    status, gap = _find_gap(parsed.windows, identity)
     if status != OK:
         return dataclasses.replace(run, status=status, reason=gap)
-    contradiction = _find_contradiction(reading, identity)
+    contradiction = _find_contradiction(parsed, identity)
     if contradiction:
         return dataclasses.replace(run, status=CONTRADICTORY, reason=contradiction)
     rate, window = min(
-        ((compute_samples_per_s([w], identity), w) for w in reading.windows),
+        ((compute_samples_per_s([w], identity), w) for w in parsed.windows),
         key=lambda pair: pair[0],
     )
     return dataclasses.replace(
@@ -339,9 +339,9 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
     return OK, ""
 
 
-def _has_steps(reading: ParsedRun, least: int) -> bool:
+def _has_steps(parsed: ParsedRun, least: int) -> bool:
     """Return whether each rank has at least `least` measured steps; False if `least` is 0."""
-    return least > 0 and bool(reading.windows) and min(w.steps for w in reading.windows) >= least
+    return least > 0 and bool(parsed.windows) and min(w.steps for w in parsed.windows) >= least
 
 
 def _describe_slowest(windows: Sequence[Window]) -> str:
@@ -359,14 +359,12 @@ def _describe_slowest(windows: Sequence[Window]) -> str:
     return slowest.describe() if slowest else ""
 
 
-def _find_contradiction(reading: ParsedRun, identity: Identity) -> str:
+def _find_contradiction(parsed: ParsedRun, identity: Identity) -> str:
     """Return a message if throughput by times and throughput by printed rates differ, or ""."""
-    if not reading.printed or any(
-        w.is_per_device and not identity.devices for w in reading.printed
-    ):
+    if not parsed.printed or any(w.is_per_device and not identity.devices for w in parsed.printed):
         return ""
-    ours = compute_samples_per_s(reading.windows, identity)
-    printed = compute_samples_per_s(reading.printed, identity)
+    ours = compute_samples_per_s(parsed.windows, identity)
+    printed = compute_samples_per_s(parsed.printed, identity)
     if printed <= 0 or abs(ours / printed - 1) <= MOST_CONTRADICTION:
         return ""
     return (
@@ -377,20 +375,20 @@ def _find_contradiction(reading: ParsedRun, identity: Identity) -> str:
 
 
 def _choose_rule(
-    rules: Sequence[PublisherRule], reading: ParsedRun, identity: Identity, options: ImportOptions
+    rules: Sequence[PublisherRule], parsed: ParsedRun, identity: Identity, options: ImportOptions
 ) -> PublisherRule:
     """Return the publisher's rule that the user chose, else the first that suits the run.
 
     If none does, it is the last rule, or NO_RULE without any.
     """
     for rule in rules or (NO_RULE,):
-        if rule.name == options.rule_name if options.rule_name else rule.suits(reading, identity):
+        if rule.name == options.rule_name if options.rule_name else rule.suits(parsed, identity):
             return rule
     return rules[-1] if rules else NO_RULE
 
 
 def _apply_rules(
-    rules: Sequence[PublisherRule], reading: ParsedRun, identity: Identity, options: ImportOptions
+    rules: Sequence[PublisherRule], parsed: ParsedRun, identity: Identity, options: ImportOptions
 ) -> Tuple[Optional[float], PublisherRule, str]:
     """Return throughput, rule and reason, by the rule that the user chose or by one that suits.
 
@@ -403,11 +401,11 @@ def _apply_rules(
         if not suiting:
             return None, rules[0], f"the log format has no publisher's rule {options.rule_name!r}"
     else:
-        suiting = [rule for rule in rules if rule.suits(reading, identity)]
+        suiting = [rule for rule in rules if rule.suits(parsed, identity)]
     reasons = []
     for rule in suiting:
         try:
-            return rule.compute(reading, identity), rule, ""
+            return rule.compute(parsed, identity), rule, ""
         except RuleError as error:
             reasons.append(f"no publisher's figure: {rule.name!r} {error}")
     return None, suiting[0], reasons[0]

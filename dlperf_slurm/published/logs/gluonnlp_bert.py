@@ -104,9 +104,9 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_dlperf(reading: ParsedRun, identity: Identity) -> float:
+def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: the mean over steps 101 to 200 of the median device's rate."""
-    latencies, devices = reading.series.get("latencies_ms", ()), identity.devices
+    latencies, devices = parsed.series.get("latencies_ms", ()), identity.devices
     if devices == 0 or len(latencies) != 200 * devices:
         raise RuleError(f"needs 200 lines of each device, but the log has {len(latencies)} lines")
     rows = [latencies[row * devices : (row + 1) * devices] for row in range(100, 200)]

@@ -157,17 +157,17 @@ def start_run() -> _Run:
     return _Run()
 
 
-def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
+def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput, from the seconds on all ranks' lines of steps 21 to 120.
 
     Stops at the first line in the log after step 120. Raises RuleError if these lines are missing.
     """
     seconds = 0.0
-    for step, taken in zip(reading.series["steps"], reading.series["seconds"]):
+    for step, taken in zip(parsed.series["steps"], parsed.series["seconds"]):
         if step > 120:
             break
         seconds += taken if step > 20 else 0.0
-    if seconds <= 0 or max(reading.series["steps"], default=0.0) < 120:
+    if seconds <= 0 or max(parsed.series["steps"], default=0.0) < 120:
         raise RuleError("needs the times of steps 21 to 120, but the log does not have them")
     return round(identity.global_batch_size / (seconds / (100 * identity.devices)), 2)
 

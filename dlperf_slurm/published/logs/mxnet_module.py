@@ -83,6 +83,6 @@ start_run = TimedFormat(
 RULES = (
     PublisherRule(
         "mean of the first node's rates but the first, times the nodes",
-        lambda reading, run: average_lines(1)(reading, run) * max(run.nodes, 1),
+        lambda parsed, run: average_lines(1)(parsed, run) * max(run.nodes, 1),
     ),
 )

@@ -169,12 +169,12 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
+def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput, from the time between steps 20 and 120.
 
     Like DLPerf's script, it counts the lines of all ranks, sorted by time.
     """
-    devices, times = max(identity.devices, 1), reading.series.get("line_times", ())
+    devices, times = max(identity.devices, 1), parsed.series.get("line_times", ())
     rate = time_steps(times, 20 * devices, 120 * devices, identity.batch_size_per_device)
     return round(rate, 2)
 
@@ -182,7 +182,7 @@ def _time_100_steps(reading: ParsedRun, identity: Identity) -> float:
 RULES = (
     PublisherRule(
         "harmonic mean of the epochs but the first, 5 significant digits",
-        lambda reading, identity: round_significantly(average_epochs(reading, identity), 5),
+        lambda parsed, identity: round_significantly(average_epochs(parsed, identity), 5),
     ),
     PublisherRule(
         "DLPerf: global batch size x 100 over the time from step 20 to step 120", _time_100_steps

@@ -82,13 +82,13 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_100_rates(reading: ParsedRun, identity: Identity) -> float:
+def _average_100_rates(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: batch size of a trainer times the mean speed of lines 21 to 120.
 
     The printed speed is already multiplied by the number of trainers.
     """
     batch_size = identity.global_batch_size / max(identity.nodes, 1)
-    speeds = take_values([mark.value for mark in reading.marks], 20, 120)
+    speeds = take_values([mark.value for mark in parsed.marks], 20, 120)
     return round(average([round(speed * batch_size, 4) for speed in speeds]), 2)
 
 

@@ -126,9 +126,9 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _time_5_intervals(reading: ParsedRun, identity: Identity) -> float:
+def _time_5_intervals(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: the samples of 5 intervals between lines over their time."""
-    marks = take_values(reading.marks, 0, 6)
+    marks = take_values(parsed.marks, 0, 6)
     steps = marks[5].position[0] - marks[0].position[0]
     samples = steps // 5 * identity.global_batch_size
     return round(time_steps([mark.time for mark in marks], 1, 6, samples), 2)
