@@ -276,7 +276,7 @@ def check_submission(options: argparse.Namespace, nodes: Sequence[str] = ()) -> 
 
 
 def _find_named_run(options: argparse.Namespace) -> "Run":
-    """Find the run to continue; raise InputError if "latest" is a run of another user."""
+    """Return the run to continue; raises InputError if "latest" belongs to another user."""
     from dlperf_slurm.jobs.run_directory import is_latest
     from dlperf_slurm.jobs.run_ownership import has_own_files
 

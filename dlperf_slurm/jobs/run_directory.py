@@ -236,7 +236,7 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
 
 
 def is_latest(reference: Optional[str]) -> bool:
-    """Return whether a reference means a run by its age, and not by its name."""
+    """Return whether a reference chooses a run by its age, such as "latest~1", not by its name."""
     return reference is None or re.fullmatch(_LATEST, reference) is not None
 
 

@@ -57,7 +57,7 @@ def is_own(run: Run) -> bool:
 
 
 def has_own_files(run: Run) -> bool:
-    """Return whether this user owns the run directory, and what decides which jobs run, and where.
+    """Return whether this user owns the run directory and the files that decide which jobs run.
 
     A missing file has no other owner.
     """

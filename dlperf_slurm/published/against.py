@@ -89,7 +89,10 @@ def make_reference(name: str, outcomes: Sequence[CaseOutcomes]) -> list[Referenc
 
 
 def _make_rows(case: Case, figures: "DataFrame") -> list[list[Cell]]:
-    """Make the rows of a case: one per comparable figure, else one for the first or for none."""
+    """Make the table rows of a case: one per comparable figure, else one for the first figure.
+
+    Without any figure there is one row that says so.
+    """
     nearest = find_nearest(case, figures)
     comparable = [figure for figure in nearest if _is_comparable(case, figure)]
     return [_make_row(case, figure) for figure in comparable or nearest[:1] or (None,)]

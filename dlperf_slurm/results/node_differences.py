@@ -82,7 +82,7 @@ def _list_nodes(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _list_troubles(record: Record, node: str) -> dict[str, str]:
-    """List the throttle reasons of a node's devices, and its error counters that grew."""
+    """Return the throttle reasons of a node's devices and its growing error counters, by kind."""
     own = [
         one for one in record.telemetry if record.case.nodes == 1 or get_node_name(one.host) == node
     ]

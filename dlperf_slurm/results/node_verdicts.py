@@ -122,7 +122,10 @@ def judge_nodes(
 
 
 def _find_apart(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> set[str]:
-    """Find the nodes that were not measured at the same time as half of the others or more."""
+    """Return the nodes that were measured at another time than most of the other nodes.
+
+    Less than half of the others were measured at the same time.
+    """
     times: dict[str, list[str]] = {}
     for outcome in (outcome for case in cases for outcome in case.outcomes):
         if outcome.record:

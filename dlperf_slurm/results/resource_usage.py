@@ -124,7 +124,7 @@ def _describe_state_changes(watched: Sequence[Sequence[Telemetry]]) -> Iterator[
 
 
 def _describe_errors(records: Sequence[Record]) -> Iterator[str]:
-    """Describe the error counters of devices and hosts that grew during the repeats."""
+    """Describe the error counters of devices and hosts that grew during the repeats, if any."""
     grown: Counter[tuple[str, str]] = Counter()
     for one in (one for record in records for one in record.telemetry):
         place = one.host if one.device == HOST else f"{one.host} device {one.device}"

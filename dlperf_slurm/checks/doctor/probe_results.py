@@ -297,7 +297,10 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
 def _check_limits(
     probe: Probe, answers: Sequence[ProbeAnswer], where: str
 ) -> Iterator[CheckResult]:
-    """Yield faults if ranks may open or lock too little, and differences of their networks."""
+    """Yield faults if ranks may open too few files or lock too little memory, or networks differ.
+
+    `where` names the probe and its hosts.
+    """
     is_one_node = probe.case.topology.nodes == 1
     told = [answer.limits for answer in answers if answer.limits]
     files = [
@@ -308,7 +311,7 @@ def _check_limits(
         yield make_fault("open files", where, words, "raise LimitNOFILE of slurmd.service")
     locked = {one["limit_memlock"] for one in told if one.get("infiniband")} - {"unlimited"}
     if locked and not is_one_node:
-        words = f"a rank may lock {' or '.join(sorted(locked))} bytes of memory, which RDMA needs"
+        words = f"a rank may lock only {' or '.join(sorted(locked))} bytes of memory, for RDMA"
         remedy = (
             "set LimitMEMLOCK=infinity of slurmd.service, or --ulimit memlock=-1 of a container"
         )
