@@ -311,7 +311,9 @@ def _check_limits(
         yield make_fault("open files", where, words, "raise LimitNOFILE of slurmd.service")
     locked = {one["limit_memlock"] for one in told if one.get("infiniband")} - {"unlimited"}
     if locked and not is_one_node:
-        words = f"a rank may lock only {' or '.join(sorted(locked))} bytes of memory, for RDMA"
+        words = (
+            f"a rank may lock only {' or '.join(sorted(locked))} bytes of memory, too few for RDMA"
+        )
         remedy = (
             "set LimitMEMLOCK=infinity of slurmd.service, or --ulimit memlock=-1 of a container"
         )

@@ -145,7 +145,10 @@ def choose_gradient_tolerance(case: Case) -> float:
 
 
 def estimate_kink_change(case: Case) -> float:
-    """Return how much a reduced precision changes gradients, as it moves values across kinks."""
+    """Estimate the relative change of gradients when a precision moves values across kinks.
+
+    A kink is the zero of a ReLU, where its derivative jumps; 0 for models without ReLUs.
+    """
     # models with batch normalization are those with ReLUs
     relus = RELUS if load_model(case.model).HAS_BATCH_STATISTICS else 0
     moved = math.sqrt(GRADIENT_ROUNDINGS / 2) * get_unit_roundoff(case) / math.pi
