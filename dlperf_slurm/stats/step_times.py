@@ -53,15 +53,18 @@ def list_stalls(step_seconds: Sequence[float]) -> list[int]:
 
     Long steps at the very beginning are not stalls but warm-up, reported by `find_slow_stretch`.
     """
-    limit = STALL_FACTOR * statistics.median(step_seconds)
-    first = _count_first_long(step_seconds)
+    return _list_stalls(step_seconds, STALL_FACTOR * statistics.median(step_seconds))
+
+
+def _list_stalls(step_seconds: Sequence[float], limit: float) -> list[int]:
+    first = _count_first_long(step_seconds, limit)
     return [i for i in range(first, len(step_seconds)) if step_seconds[i] > limit]
 
 
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
     """Summarize the stalls (`list_stalls`) of one rank, from times in seconds."""
     median = statistics.median(step_seconds)
-    stalled = [step_seconds[i] for i in list_stalls(step_seconds)]
+    stalled = [step_seconds[i] for i in _list_stalls(step_seconds, STALL_FACTOR * median)]
     if not stalled or median == 0:
         return Stalls(0, 0.0, 0.0)
     lost = sum(stalled) - len(stalled) * median
@@ -94,7 +97,7 @@ def find_slow_stretch(step_seconds: Sequence[float]) -> Optional[SlowStretch]:
     beginning.
     """
     limit = STALL_FACTOR * statistics.median(step_seconds)
-    first_long = _count_first_long(step_seconds)
+    first_long = _count_first_long(step_seconds, limit)
     kept = [i for i, s in enumerate(step_seconds) if i < first_long or s <= limit]
     steps = [step_seconds[i] for i in kept]
     if limit == 0 or not steps:
@@ -188,9 +191,8 @@ def _find_limit(times: Any, start: int, end: int) -> float:
     return float(deviation * (_LIMIT + _LIMIT_OF_FEW / math.sqrt(count * (1 - memory))))
 
 
-def _count_first_long(step_seconds: Sequence[float]) -> int:
-    """Count the steps at the very beginning that all take more than STALL_FACTOR median steps."""
-    limit = STALL_FACTOR * statistics.median(step_seconds)
+def _count_first_long(step_seconds: Sequence[float], limit: float) -> int:
+    """Count the steps at the very beginning that all take more than `limit`."""
     return next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
 
 

@@ -1,7 +1,7 @@
 """Which cases a framework supports: its values, and rows of combinations that it does not run."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Mapping, Optional
 
 from dlperf_slurm.worker.frameworks import ANY, load_adapter
@@ -125,7 +125,7 @@ def find_unknown_values(case: "Case") -> Dict[str, str]:
     framework = case.axes.framework
     supported = load_adapter(framework).SUPPORTED
     defaults = {axis.name: axis.default for axis in fields(case.axes)}
-    values = {"model": case.model, "device": case.device, **asdict(case.axes)}
+    values = {"model": case.model, "device": case.device, **vars(case.axes)}
     reasons = {}
     for axis, value in values.items():
         known = supported.get(axis, (defaults.get(axis),))

@@ -20,6 +20,7 @@ from dlperf_slurm.reports.plots.steps import (
     plot_ranks,
     plot_timeline,
 )
+from dlperf_slurm.reports.plots.style import import_drawing
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.tables import list_groups
 from dlperf_slurm.reports.tables.inference import LATENCIES
@@ -52,6 +53,9 @@ def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) ->
         if is_every_case or steps.case_id in largest:
             drawings.append(partial(plot_ranks, steps))
     with show_source(f"{summary.subject}; run {summary.manifest.run_id}"):
+        if drawings:
+            # before the processes start, so that each need not import it
+            import_drawing()
         plots = map_on_cores(_draw, drawings, WORTH_A_PROCESS)
         return make_names_unique(plot for plot in plots if plot is not None)
 

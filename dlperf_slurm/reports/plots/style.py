@@ -107,6 +107,13 @@ def use_style() -> Iterator[None]:
         yield
 
 
+def import_drawing() -> None:
+    """Import what draws and saves a figure for the page."""
+    _import_matplotlib()
+    for name in ("figure", "lines", "ticker", "backends.backend_svg"):
+        import_module(f"matplotlib.{name}")
+
+
 def _import_matplotlib() -> Any:
     """Import matplotlib with "/" as working directory and without MPLBACKEND.
 
