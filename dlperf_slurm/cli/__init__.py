@@ -108,6 +108,12 @@ class CommandParser(argparse.ArgumentParser):
             self.error(describe_unknown_arguments(self, unknown))
         return found, unknown
 
+    def _check_value(self, action, value):  # type: ignore[no-untyped-def]
+        if action.choices is not None and value not in action.choices:
+            from dlperf_slurm.cli.unknown_words import describe_unknown_choice
+
+            raise argparse.ArgumentError(action, describe_unknown_choice(value, [*action.choices]))
+
     def format_help(self) -> str:
         """Format the help text, which ends with an example of the command."""
         if self.get_default("handler"):

@@ -36,6 +36,13 @@ def describe_unknown_command(word: str) -> str:
     return f"{word!r} is not a command.{meant} All commands: {COMMAND} --help"
 
 
+def describe_unknown_choice(word: str, choices: Sequence[str]) -> str:
+    """Return the error message for a word that is none of the choices, with the nearest one."""
+    near = difflib.get_close_matches(word, choices, 1)
+    known = f". Did you mean {near[0]!r}? Allowed:" if near else "; allowed:"
+    return f"{word!r} is not allowed{known} {', '.join(choices)}"
+
+
 def describe_unknown_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     """Return the error message for unknown arguments, with the nearest option or setting."""
     from dlperf_slurm.matrix.file import find_setting

@@ -21,6 +21,8 @@ def run_wrong(words, capsys):
         (["statu"], "dlperf-slurm ", "'status'"),
         (["squeue"], "dlperf-slurm ", "'status'"),
         (["submit", "--wiat", "m.toml"], "dlperf-slurm submit ", "'--wait'"),
+        (["env", "crate"], "dlperf-slurm env ", "'create'"),
+        (["report", "--layout", "nvdia"], "dlperf-slurm report ", "'nvidia'"),
         (["env", "create", "--horovd"], "dlperf-slurm env create ", "'--horovod'"),
         (["plan", "m", "--partition", "gpu"], "dlperf-slurm plan ", "'--set partition=gpu'"),
         (["plan", "m", "--repeats=3"], "dlperf-slurm plan ", "'--set protocol.repeats=3'"),
