@@ -142,12 +142,9 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
 def _find_common_folder(paths: "Sequence[str]") -> str:
     """Return the deepest folder that contains all logs, with a trailing slash; '' for one log."""
     folders = [path.rpartition("/")[0].split("/") for path in paths]
-    common = [names[0] for names in itertools.takewhile(_are_same, zip(*folders))]
+    same = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders))
+    common = [names[0] for names in same]
     return "".join(f"{name}/" for name in common) if len(paths) > 1 else ""
-
-
-def _are_same(names: "Sequence[str]") -> bool:
-    return len(set(names)) == 1
 
 
 def _make_row(run: "ImportedRun", folder: str) -> list[str]:

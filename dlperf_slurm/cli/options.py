@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.cli.streams import find_width
@@ -22,7 +22,7 @@ RUN_HELP = f"run directory, run id or its beginning, {LATEST}, or {LATEST}~1 for
 
 
 def add_command(
-    commands: "Commands", name: str, handler: "Handler", text: str = ""
+    commands: "Commands", name: str, handler: "Optional[Handler]", text: str = ""
 ) -> argparse.ArgumentParser:
     """Add a command, or an action of one such as `env create`, and return its parser.
 
@@ -48,13 +48,7 @@ def add_actions(
     commands: "Commands", name: str, text: str = "", metavar: str = "ACTION"
 ) -> "Commands":
     """Add a command that requires an action (`env create`); return what to add actions to."""
-    text = text or COMMANDS[name][1]
-    command = commands.add_parser(
-        name,
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
-        formatter_class=_make_formatter,
-    )
+    command = add_command(commands, name, None, text)
     return command.add_subparsers(title=f"{metavar.lower()}s", metavar=metavar, required=True)
 
 

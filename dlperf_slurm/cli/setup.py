@@ -174,16 +174,10 @@ def _make(directory: Path, recipe: "DatasetRecipe") -> None:
     model = {"name": readers[0], **recipe.sizes, "dataset": path.name}
     table = tomli_w.dumps({"model": model, "axes": {"data": "folder"}})
     print(f"\nIn a matrix, for {' or '.join(readers)}:\n\n{table}")
-    where = "for use from any other folder" if _is_found(path) else "so that it is found"
+    # matrices submitted from here find ./data/NAME by its name, without an entry in a site file
+    is_found = path == Path.cwd() / "data" / path.name
+    where = "for use from any other folder" if is_found else "so that it is found"
     print(f"In the site file, {where}:\n\n{tomli_w.dumps({'datasets': {path.name: str(path)}})}")
-
-
-def _is_found(path: Path) -> bool:
-    """Return whether matrices submitted from here find a data set by its name, from ./data/NAME.
-
-    For any other folder the site file needs an entry.
-    """
-    return path == Path.cwd() / "data" / path.name
 
 
 def _add_device(action: argparse.ArgumentParser) -> None:

@@ -1,12 +1,9 @@
 """Other load on the hosts of an attempt, and the durations of its phases: a sidecar file."""
 
 import dataclasses
-import json
-from pathlib import Path
 from typing import Tuple
 
 from dlperf_slurm.contract.phases import Phase
-from dlperf_slurm.files.writing import write_file
 
 HOST_NOISE_FILE = "host_noise.json"
 
@@ -84,12 +81,3 @@ class NoiseReport:
     attempt: int
     hosts: Tuple[HostNoise, ...]
     phases: Tuple[Phase, ...] = ()
-
-
-def write_noise_report(folder: Path, noise: NoiseReport) -> None:
-    """Write the report of other load on the hosts into the attempt's folder.
-
-    Raises as `write_file`.
-    """
-    text = json.dumps(dataclasses.asdict(noise), indent=1, sort_keys=True) + "\n"
-    write_file(folder / HOST_NOISE_FILE, text.encode())

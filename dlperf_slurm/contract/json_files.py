@@ -14,7 +14,9 @@ from dlperf_slurm.files.writing import write_file
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
+    from dlperf_slurm.contract.host_noise import NoiseReport
     from dlperf_slurm.contract.parity import Parity, Proofs
+    from dlperf_slurm.contract.peaks import Peaks
     from dlperf_slurm.contract.record import Failure, Record
 
 SCHEMA_VERSION = 1
@@ -31,10 +33,17 @@ def write_json(
     is_synced: bool = True,
 ) -> None:
     """Write `value` and the schema version as JSON; raises as `write_file`."""
-    data = {"schema_version": SCHEMA_VERSION}
-    data.update(dataclasses.asdict(value))
-    text = json.dumps(data, indent=1, sort_keys=True) + "\n"
-    write_file(path, text.encode(), root, is_synced)
+    data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}
+    write_file(path, _format_json(data), root, is_synced)
+
+
+def write_sidecar(path: Path, value: "Union[NoiseReport, Peaks]") -> None:
+    """Write a file beside a record as JSON without a schema version; raises as `write_file`."""
+    write_file(path, _format_json(dataclasses.asdict(value)))
+
+
+def _format_json(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
 
 
 T = TypeVar("T", "Case", "Record", "Failure", "Parity")

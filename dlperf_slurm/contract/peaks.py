@@ -1,11 +1,7 @@
 """Measured peak rates of the devices and the network of an attempt: peaks.json, a sidecar file."""
 
 import dataclasses
-import json
-from pathlib import Path
 from typing import Dict, Tuple
-
-from dlperf_slurm.files.writing import write_file
 
 PEAKS_FILE = "peaks.json"
 
@@ -67,9 +63,3 @@ class Peaks:
     number_format: str
     devices: Tuple[DevicePeak, ...]
     all_reduce: Tuple[AllReduce, ...] = ()
-
-
-def write_peaks(folder: Path, peaks: Peaks) -> None:
-    """Write the measured peak rates of an attempt into its folder; raises as `write_file`."""
-    text = json.dumps(dataclasses.asdict(peaks), indent=1, sort_keys=True) + "\n"
-    write_file(folder / PEAKS_FILE, text.encode())

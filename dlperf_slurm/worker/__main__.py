@@ -11,9 +11,9 @@ from typing import Any, Callable, Dict, List, Sequence, Union
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.host_noise import write_noise_report
-from dlperf_slurm.contract.json_files import read_json, write_json
-from dlperf_slurm.contract.peaks import write_peaks
+from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE
+from dlperf_slurm.contract.json_files import read_json, write_json, write_sidecar
+from dlperf_slurm.contract.peaks import PEAKS_FILE
 from dlperf_slurm.contract.phases import (
     FIRST_STEP,
     FRAMEWORK,
@@ -308,13 +308,13 @@ def measure_case(
             shape = (*step_seconds.shape, case.axes.output_tokens)
             write_array(attempt_dir / TOKEN_SECONDS_FILE, token_seconds.reshape(shape))
         if peaks.devices:
-            write_peaks(attempt_dir, peaks)
+            write_sidecar(attempt_dir / PEAKS_FILE, peaks)
         phases.end(GATHER)
         parts = {SESSION: (FRAMEWORK, imports.seconds)}
         if measurement.warmup_step_seconds:
             parts[WARMUP] = (FIRST_STEP, measurement.warmup_step_seconds[0])
         listed = phases.list_phases(parts)
-        write_noise_report(attempt_dir, replace(noise, phases=listed))
+        write_sidecar(attempt_dir / HOST_NOISE_FILE, replace(noise, phases=listed))
         write_json(attempt_dir / RECORD_FILE, record)
     session.close()
 

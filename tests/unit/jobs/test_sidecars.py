@@ -13,9 +13,8 @@ from dlperf_slurm.contract.host_noise import (
     HostNoise,
     NoiseReport,
     OtherProcess,
-    write_noise_report,
 )
-from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.json_files import ContractError, write_sidecar
 from dlperf_slurm.contract.phases import SCRIPT, Phase
 from dlperf_slurm.contract.step_archive import SidecarFile
 from dlperf_slurm.jobs.attempts import NO_SIDECARS, Sidecars
@@ -38,7 +37,7 @@ def change_window(**changes):
 
 
 def test_what_was_written_is_read(tmp_path):
-    write_noise_report(tmp_path, SOUND)
+    write_sidecar(tmp_path / HOST_NOISE_FILE, SOUND)
     content = (tmp_path / HOST_NOISE_FILE).read_bytes()
     sidecars = parse_sidecars({HOST_NOISE_FILE: SidecarFile(content, HOST_NOISE_FILE)})
     assert sidecars == Sidecars(SOUND)
