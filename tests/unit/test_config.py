@@ -6,7 +6,7 @@ import pytest
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_resource_dir
-from dlperf_slurm.config.key_paths import _walk_paths, drop_indices, locate_keys
+from dlperf_slurm.config.key_paths import _walk_paths, locate_keys
 from dlperf_slurm.config.suggestions import check_known, suggest
 from dlperf_slurm.config.toml_tables import (
     OneOrMore,
@@ -153,19 +153,6 @@ def list_shipped():
 @pytest.mark.parametrize("text", [LOCATED, AWKWARD, *list_shipped()])
 def test_keys_are_where_the_parser_finds_them(text):
     assert locate_keys(text) == locate_by_prefixes(text)
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        (("axes", "framework", 0), ("axes", "framework")),
-        (("model", 0, "name"), ("model", "name")),
-        (("note", 1, "text"), ("note", 1, "text")),
-    ],
-)
-def test_key_of_a_single_value_in_place_of_a_list_has_no_index(path, expected):
-    data = {"axes": {"framework": "a"}, "model": {"name": "x"}, "note": [{}, {"text": "y"}]}
-    assert drop_indices(path, data) == expected
 
 
 def test_nearest_name_alone_is_suggested():

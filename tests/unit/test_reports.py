@@ -6,13 +6,10 @@ import re
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
-from report_values import HOSTILE, list_rows, summarize, write_report, write_rows
+from report_values import list_rows, summarize, write_report, write_rows
 
-from dlperf_slurm.published.audit.tables import find_tables
-from dlperf_slurm.reports import cells
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.markdown import escape_markdown
-from dlperf_slurm.reports.formats.markdown import make_table as make_markdown_table
 from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.terminal import print_table, print_whole_report
@@ -203,14 +200,6 @@ def test_markdown_is_a_whole_document():
 )
 def test_markdown_has_texts_as_texts(text, markdown):
     assert escape_markdown(text) == markdown
-
-
-@pytest.mark.parametrize("text", [HOSTILE, "a\\|b \\", r"\_<x>`|`*_*\\", "lr_0.1 [1]{x}"])
-def test_cell_of_markdown_is_read_as_it_was_written(text):
-    document = make_markdown_table(cells.make_table("t", ("a|*b*", "c_"), [(text, "1.00")], 1, "c"))
-    (table,) = find_tables(document)
-    assert table.header == ("a|*b*", "c_")
-    assert table.rows == ((3, (text, "1.00")),)
 
 
 def test_markdown_escapes_all_that_users_and_errors_say():

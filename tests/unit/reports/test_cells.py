@@ -141,6 +141,7 @@ def test_hostile_word_in_markdown_is_read_as_it_was_written(word):
     (table,) = find_tables(markdown.make_table(make_hostile_table(word)))
     ((_, row),) = table.rows
     text = word.replace("\n", "<br>")
+    assert table.header[1] == text
     assert row == (text, f"{text} [1]", text, "2")
 
 

@@ -79,19 +79,6 @@ def test_splits_of_smaller_samples_give_nearly_the_tails_of_larger(
     assert tails[0] == pytest.approx(tails[1], abs=error)
 
 
-def test_statistic_is_by_the_values_below_each_one():
-    random = numpy.random.default_rng(5)
-    # rounded, so that some are equal
-    first, second = (
-        random.standard_normal((40, 7)).round(1),
-        random.standard_normal((40, 9)).round(1),
-    )
-    differences = second[:, None, :] - first[:, :, None]
-    wins = (differences > 0) + 0.5 * (differences == 0)
-    expected = fligner_policello._studentise(9 - wins.sum(axis=2), wins.sum(axis=1))
-    assert compute_statistics(first, second) == pytest.approx(expected)
-
-
 @pytest.mark.integration
 def test_hundreds_of_values_can_be_compared():
     sample = [100 + 0.001 * n for n in range(200)]

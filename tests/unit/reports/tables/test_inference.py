@@ -170,20 +170,6 @@ def test_percentiles_are_those_of_the_batches_in_any_order():
     assert latency.percentiles == pytest.approx((0.006, 0.010, 0.0105, 0.0109, 0.011))
 
 
-@pytest.mark.parametrize("batches", [[0.5], [0.1, 0.3], [0.3, 0.1, 0.2, 0.1, 5.0]])
-def test_percentiles_ascend(batches):
-    percentiles = compute_latency(batches).percentiles
-    assert list(percentiles) == sorted(percentiles)
-    assert percentiles[-1] == max(batches)
-
-
-def test_latency_of_a_case_is_the_median_over_its_repeats():
-    # of two batches, one of which takes a millisecond
-    (row,) = list_rows(make_repeats("fp32", [5, 1, 3]))
-    found = (row.latency_avg_ms, row.latency_p50_ms, row.latency_p100_ms)
-    assert found == pytest.approx((2, 2, 3))
-
-
 def make_timed(batches: list[list[float]], **changes: object) -> CaseOutcomes:
     """Make a case whose repeats had these batch times in seconds."""
     planned = make_planned_case(mode="infer", repeats=len(batches), **changes)

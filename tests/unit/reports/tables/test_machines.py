@@ -103,11 +103,6 @@ def test_imbalance_and_waiting_are_of_the_slowest_rank(repeats, imbalance, waiti
     assert waiting is None or row.waiting_share == pytest.approx(waiting)
 
 
-def test_ranks_are_listed_from_the_slowest():
-    devices = list_devices(make_rank_case("1n4g", [[[1], [3], [2], [1.5]]]))
-    assert [device.ranks for device in devices] == ["1", "2", "3", "0"]
-
-
 def test_percentiles_are_those_of_the_steps_of_all_repeats():
     # rank 0: 1, 2, 3 and 4, 5; median 3, 90 % at 4.6, 99 % at 4.96
     repeats = [[[1, 2, 3]] + [[0, 0, 0]] * 3, [[4, 5]] + [[0, 0]] * 3]
