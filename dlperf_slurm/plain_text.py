@@ -1,5 +1,6 @@
 """Untrusted text -> text that is safe in a terminal or a spreadsheet; counts, lists, patterns."""
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -39,6 +40,16 @@ def strip_controls(text: str) -> str:
     """Remove control characters, except tabs and line ends."""
     # compiled at the first use, to keep --help fast
     return re.sub(_CONTROLS, "", text)
+
+
+def break_workflow_commands(text: str) -> str:
+    """In a job of GitHub Actions, break what its runner would take for commands in a log.
+
+    Such as "::stop-commands::x" at the start of a line, or "##[add-mask]x" anywhere.
+    """
+    if "GITHUB_ACTIONS" not in os.environ:
+        return text
+    return re.sub(r"^(\s*:)(?=:[a-z])|(##)(?=\[)", r"\1\2 ", text, flags=re.MULTILINE)
 
 
 def make_one_line(text: str) -> str:

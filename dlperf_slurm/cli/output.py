@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Optional, TextIO, cast
 from dlperf_slurm.cli.streams import PlainStream, find_width, silence_output
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file as write_whole
+from dlperf_slurm.plain_text import strip_controls
 from dlperf_slurm.program import PROGRAM
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ def write_checks(
         write_file(options.junit, "--junit", serialize_junit(name, checks, method).encode())
     if options.github:
         # GitHub reads both streams; standard output may be JSON
-        print(*list_annotations(checks), sep="\n", file=sys.stderr)
+        lines = strip_controls("".join(f"{line}\n" for line in list_annotations(checks)))
+        stream = sys.stderr
+        (stream.stream if isinstance(stream, PlainStream) else stream).write(lines)
         path = os.environ.get("GITHUB_STEP_SUMMARY")
         if path:
             with Path(path).open("a", encoding="utf-8") as file:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dlperf_slurm.plain_text import strip_controls
+from dlperf_slurm.plain_text import break_workflow_commands, strip_controls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class PlainStream:
-    """A stream that strips control characters from printed text, and otherwise delegates."""
+    """A stream without control characters and commands of GitHub's, that otherwise delegates."""
 
     def __init__(self, stream: "TextIO") -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        self.stream.write(strip_controls(text))
+        self.stream.write(break_workflow_commands(strip_controls(text)))
         return len(text)
 
     def __getattr__(self, name: str) -> object:

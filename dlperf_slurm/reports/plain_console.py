@@ -6,7 +6,7 @@ rich does more, but its import takes a tenth of a second, and a table of thousan
 import unicodedata
 from typing import NamedTuple, TextIO, Union
 
-from dlperf_slurm.plain_text import strip_controls
+from dlperf_slurm.plain_text import break_workflow_commands, strip_controls
 
 # the parameters of ANSI's SGR escape sequence
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33"}
@@ -39,7 +39,7 @@ class PlainConsole:
         if style and self.is_terminal:
             codes = ";".join(_STYLES[word] for word in style.split())
             lines = [f"\x1b[{codes}m{line}\x1b[0m" for line in lines]
-        self.file.write("".join(f"{line}\n" for line in lines))
+        self.file.write(break_workflow_commands("".join(f"{line}\n" for line in lines)))
         self.file.flush()
 
 

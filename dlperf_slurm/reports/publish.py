@@ -19,7 +19,7 @@ from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.archives import list_readable_runs
 from dlperf_slurm.jobs.run_directory import Run, list_denied, open_run
 from dlperf_slurm.jobs.run_files import fingerprint_files
-from dlperf_slurm.plain_text import count_things
+from dlperf_slurm.plain_text import count_things, make_one_line
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.comparison_text import list_hardware_changes, tabulate_comparison
 from dlperf_slurm.reports.formats import csv, markdown
@@ -156,6 +156,7 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
     Names of hosts and users are replaced unless `shows_names`. Raises InputError if there is no
     run, or if `folder` contains other files than a site.
     """
+    title = make_one_line(title)
     cache = read_run_cache(results_dir)
     entries, copies = drop_copies(cache.entries)
     site = _Site(folder)
