@@ -23,8 +23,8 @@ WITH_VALIDATIONS = (
 )
 
 UNKNOWN_PEAK_MEMORY = (
-    "peak memory of some ranks is unknown: NVML does not tell the memory of their processes "
-    "(containers with process ids of their own, or no permission)"
+    "peak memory of some ranks is unknown: their allocator counts nothing, or, for mxnet and "
+    "oneflow, NVML does not tell the memory of their processes (docs/gpu.md)"
 )
 
 

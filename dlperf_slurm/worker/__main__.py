@@ -332,8 +332,8 @@ def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
     limit_bytes = case.memory_limit_bytes
     if limit_bytes and not peak_memory_bytes:
         raise RuntimeError(
-            "the peak memory is unknown, because NVML does not tell the memory of this process, "
-            "but memory_limit_mib_per_device needs it"
+            "memory_limit_mib_per_device needs the peak memory, which neither the framework's "
+            "allocator nor NVML reports here"
         )
     if limit_bytes and peak_memory_bytes > limit_bytes:
         peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB

@@ -449,6 +449,13 @@ def differentiate_gathered(case, axis, gathered_type):
     return gradients, factors.sum(0), program.as_text()
 
 
+@pytest.mark.parametrize(("stats", "peak"), [(None, 0), ({}, 0), ({"peak_bytes_in_use": 7}, 7)])
+def test_allocator_of_a_gpu_that_counts_nothing_has_no_peak(stats, peak):
+    running = sessions.start(make_case("bert"))
+    running._device = SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
+    assert running.read_peak_memory_bytes() == peak
+
+
 @pytest.mark.parametrize("gathered_type", ["float32", "bfloat16"])
 def test_whole_weights_are_gathered_again_instead_of_kept(gathered_type):
     case = sessions.make_case("jax", "llama", devices_per_node=2, gradient_sync="sharded")

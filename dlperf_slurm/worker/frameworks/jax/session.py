@@ -174,10 +174,13 @@ class JaxSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the peak of XLA's allocator on a GPU, or of resident memory on the CPU."""
+        """Return the peak of XLA's allocator on a GPU, or of resident memory on the CPU.
+
+        XLA_PYTHON_CLIENT_ALLOCATOR=platform counts nothing: the peak is 0, unknown.
+        """
         if self._device.platform == "cpu":
             return host.read_peak_resident_bytes()
-        return int(self._device.memory_stats()["peak_bytes_in_use"])
+        return int((self._device.memory_stats() or {}).get("peak_bytes_in_use", 0))
 
     def describe_attention(self) -> str:
         return self._forward.describe_attention()

@@ -173,10 +173,16 @@ class TensorFlowSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the peak of TensorFlow's allocator on a GPU, or of resident memory on the CPU."""
-        if self._is_gpu:
+        """Return the peak of TensorFlow's allocator on a GPU, or of resident memory on the CPU.
+
+        Some allocators, as TF_GPU_ALLOCATOR may choose, count nothing: the peak is 0, unknown.
+        """
+        if not self._is_gpu:
+            return host.read_peak_resident_bytes()
+        try:
             return int(tf.config.experimental.get_memory_info(self._device)["peak"])
-        return host.read_peak_resident_bytes()
+        except (ValueError, tf.errors.OpError):
+            return 0
 
     def describe_attention(self) -> str:
         return self._work.describe_attention()
