@@ -36,6 +36,10 @@ TERMINATED = "Terminated"
 # `RankResult.rank` for a log with figures of the whole job only, and `Failure.rank` of the job
 WHOLE_JOB = -1
 
+# largest relative difference of the weights of two ranks: that of `parity`
+WEIGHT_TOLERANCE = 1e-6
+MOST_NAMED_RANKS = 4
+
 
 @dataclasses.dataclass(frozen=True)
 class RankResult:
@@ -43,7 +47,8 @@ class RankResult:
 
     `window_seconds` is the time of the measured steps: from a synchronization of all ranks after
     the warm-up until this rank's device has finished its last step. `data_wait_seconds` is the part
-    of it that the rank waited for its next batch.
+    of it that the rank waited for its next batch. `weight_sum` is the sum of the absolute values of
+    all weights after the last step; 0 if it was not read.
     """
 
     rank: int
@@ -54,6 +59,7 @@ class RankResult:
     peak_memory_bytes: int
     final_loss: float
     data_wait_seconds: float = 0.0
+    weight_sum: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,4 +257,17 @@ def _find_rank_problem(record: Record) -> str:
             return f"rank {rank.rank}: window_seconds is {rank.window_seconds}; allowed: above 0"
         if not math.isfinite(rank.final_loss):
             return f"rank {rank.rank} ended with a loss of {rank.final_loss}, which is not finite"
+    usual = sorted(rank.weight_sum for rank in record.ranks)[len(record.ranks) // 2]
+    other = [
+        f"rank {rank.rank} on {rank.host}"
+        for rank in record.ranks
+        if abs(rank.weight_sum - usual) > WEIGHT_TOLERANCE * usual
+    ]
+    if other:
+        more = f" and {len(other) - MOST_NAMED_RANKS} more" if len(other) > MOST_NAMED_RANKS else ""
+        return (
+            f"after the last step, the weights of {', '.join(other[:MOST_NAMED_RANKS])}{more} "
+            "differ from those of the other ranks: gradients were not averaged, or a device "
+            "computes wrongly"
+        )
     return ""

@@ -73,6 +73,7 @@ from dlperf_slurm.worker.search import search_batch_size
 from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
 from dlperf_slurm.worker.time_limit import block_signal
 from dlperf_slurm.worker.watchdog import watch_rank
+from dlperf_slurm.worker.weights import sum_weights
 
 MIB = 2**20
 
@@ -258,6 +259,7 @@ def measure_case(
         peak_memory_bytes=peak_memory_bytes,
         final_loss=session.read_loss(),
         data_wait_seconds=sum(measurement.data_wait_seconds),
+        weight_sum=sum_weights(case, session),
     )
     attention = session.describe_attention()
     platform, hosts = gather_platforms(case, world, rank_info)

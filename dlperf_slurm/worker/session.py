@@ -47,9 +47,10 @@ if TYPE_CHECKING:
         Initial weights are those of `worker.weights` for the case's seed. The batch is that of
         `worker.synthetic_batch` for its seed and the rank. Both are made in full precision. In mode
         "train", `step` is called. In mode "infer", `infer` is called, and there is no optimizer, no
-        gradient and no other rank. `compute_gradients`, `evaluate_loss` and `read_weights` are for
-        verification, never called in a measurement: arrays are float32 in host memory, with the
-        names and layouts of the definition's parameters, and the same on all ranks.
+        gradient and no other rank. `compute_gradients` and `evaluate_loss` are for verification,
+        never called in a measurement, and `read_weights` only after one: arrays are float32 in host
+        memory, with the names and layouts of the definition's parameters, and the same on all
+        ranks.
         """
 
         parameter_count: int

@@ -2,12 +2,15 @@
 
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Tuple, TypeVar
 
+from dlperf_slurm.contract.axes import SHARDED, TRAIN
 from dlperf_slurm.worker.models import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.models import Network
+    from dlperf_slurm.worker.session import Session
 
     Weights = Dict[str, NDArray[Any]]
 
@@ -15,6 +18,8 @@ T = TypeVar("T")
 
 # normal samples are float64: generating pieces avoids a second copy of a large parameter
 PIECE_SIZE = 2**18
+# 800 MB on each rank
+MOST_SUMMED = 200_000_000
 
 
 def make_weights(definition: "Network", seed: int) -> "Weights":
@@ -58,3 +63,17 @@ def match_weights(
         yield name, missing.pop(name), values
     if missing:
         raise ValueError(f"no weights for {', '.join(missing)}")
+
+
+def sum_weights(case: "Case", session: "Session") -> float:
+    """Sum the absolute values of this rank's weights, which data-parallel ranks have in common.
+
+    Returns 0 for other cases, and for more than MOST_SUMMED parameters, which host memory may not
+    hold on all ranks.
+    """
+    axes = case.axes
+    is_common = axes.mode == TRAIN and case.world_size > 1 and axes.gradient_sync != SHARDED
+    if not is_common or session.parameter_count > MOST_SUMMED:
+        return 0.0
+    weights = session.read_weights().values()
+    return sum(float(abs(values).sum(dtype="float64")) for values in weights)

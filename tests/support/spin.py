@@ -33,7 +33,7 @@ OUT_OF_MEMORY = OutOfMemory(("spin: out of room",), is_certain=lambda error: has
 
 SIGNALS = {name: getattr(signal, f"SIG{name.upper()}") for name in ("kill", "bus", "segv", "stop")}
 DEADLY_FAULTS = ("crash", "memory", "hog", "leave", "sleep", "hold", *SIGNALS)
-FAULTS = (*DEADLY_FAULTS, "fill", "nan", "count")
+FAULTS = (*DEADLY_FAULTS, "fill", "nan", "count", "weights")
 HOG_BLOCK_BYTES = 32 * 2**20
 HOG_BLOCKS = 64
 
@@ -117,6 +117,11 @@ class SpinSession:
 
     def read_loss(self):
         return float("nan") if self.has_fault and self.fault == "nan" else 1.0
+
+    def read_weights(self):
+        import numpy
+
+        return {"w": numpy.full(10, 2 if self.has_fault and self.fault == "weights" else 1)}
 
     def close(self):
         pass

@@ -56,6 +56,7 @@ SCENARIOS = {
     "leave": {"fault": "leave"},
     "nan": {"fault": "nan"},
     "count": {"fault": "count", "fault_rank": "all"},
+    "weights": {"fault": "weights"},
 }
 SILENT = [name for name in SCENARIOS if name.startswith(("kill", "segv", "leave"))]
 _JOB_IDS = itertools.count(1000 * os.getpid())
@@ -251,6 +252,7 @@ def assert_lost(record, rank):
         ("memory", OUT_OF_MEMORY, "rank 1 on .*MemoryError"),
         ("nan", FAILED, "rank 1 .*loss of nan"),
         ("count", FAILED, "parameters"),
+        ("weights", FAILED, "weights of rank [01] on "),
     ],
 )
 def test_run_that_cannot_be_used_says_why(failed, scenario, status, words):

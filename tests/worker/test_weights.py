@@ -3,9 +3,18 @@
 import hashlib
 
 import pytest
+from support import attempts
+from support.cases import vary
 
 from dlperf_slurm.worker.models import Parameter, bert, resnet50
-from dlperf_slurm.worker.weights import PIECE_SIZE, generate_weights, make_weights, match_weights
+from dlperf_slurm.worker.weights import (
+    MOST_SUMMED,
+    PIECE_SIZE,
+    generate_weights,
+    make_weights,
+    match_weights,
+    sum_weights,
+)
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 
@@ -70,3 +79,27 @@ def test_weights_are_matched_with_the_parameters_of_their_names():
         list(match_weights({"a": "A", "b": "B", "c": "C"}, [("a", 1)]))
     with pytest.raises(KeyError, match="b"):
         list(match_weights({"a": "A"}, [("a", 1), ("b", 2)]))
+
+
+class TwoWeights:
+    """A session with two weights."""
+
+    def __init__(self, parameter_count=4):
+        self.parameter_count = parameter_count
+
+    def read_weights(self):
+        return {"a": numpy.float32([-1, 2]), "b": numpy.float32([[3, 0.5]])}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameters", "expected"),
+    [
+        ({"nodes": 2}, 4, 6.5),
+        ({"nodes": 1, "devices_per_node": 1}, 4, 0),
+        ({"nodes": 2, "gradient_sync": "sharded"}, 4, 0),
+        ({"nodes": 2, "mode": "infer"}, 4, 0),
+        ({"nodes": 2}, MOST_SUMMED + 1, 0),
+    ],
+)
+def test_weights_that_ranks_have_in_common_are_summed(changes, parameters, expected):
+    assert sum_weights(vary(attempts.CASE, **changes), TwoWeights(parameters)) == expected
