@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Dict, Tuple
+from typing import Dict, Sequence, Tuple
 
 from dlperf_slurm.contract.case import Case
 
@@ -48,7 +48,7 @@ class RankResult:
     `window_seconds` is the time of the measured steps: from a synchronization of all ranks after
     the warm-up until this rank's device has finished its last step. `data_wait_seconds` is the part
     of it that the rank waited for its next batch. `weight_sum` is the sum of the absolute values of
-    all weights after the last step; 0 if it was not read.
+    all weights after the last step; 0 if they were not read.
     """
 
     rank: int
@@ -257,11 +257,16 @@ def _find_rank_problem(record: Record) -> str:
             return f"rank {rank.rank}: window_seconds is {rank.window_seconds}; allowed: above 0"
         if not math.isfinite(rank.final_loss):
             return f"rank {rank.rank} ended with a loss of {rank.final_loss}, which is not finite"
-    usual = sorted(rank.weight_sum for rank in record.ranks)[len(record.ranks) // 2]
+    return _find_weight_problem([rank for rank in record.ranks if rank.weight_sum])
+
+
+def _find_weight_problem(ranks: Sequence[RankResult]) -> str:
+    """Return which ranks' weights differ from those of most of these ranks, or ''."""
+    usual = sorted(rank.weight_sum for rank in ranks)[len(ranks) // 2] if ranks else 0.0
     other = [
         f"rank {rank.rank} on {rank.host}"
-        for rank in record.ranks
-        if abs(rank.weight_sum - usual) > WEIGHT_TOLERANCE * usual
+        for rank in ranks
+        if not abs(rank.weight_sum - usual) <= WEIGHT_TOLERANCE * usual
     ]
     if other:
         more = f" and {len(other) - MOST_NAMED_RANKS} more" if len(other) > MOST_NAMED_RANKS else ""

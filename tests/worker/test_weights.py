@@ -97,9 +97,17 @@ class TwoWeights:
         ({"nodes": 2}, 4, 6.5),
         ({"nodes": 1, "devices_per_node": 1}, 4, 0),
         ({"nodes": 2, "gradient_sync": "sharded"}, 4, 0),
+        ({"nodes": 2, "gradient_sync": "parameter_server"}, 4, 0),
         ({"nodes": 2, "mode": "infer"}, 4, 0),
         ({"nodes": 2}, MOST_SUMMED + 1, 0),
     ],
 )
 def test_weights_that_ranks_have_in_common_are_summed(changes, parameters, expected):
     assert sum_weights(vary(attempts.CASE, **changes), TwoWeights(parameters)) == expected
+
+
+def test_weights_that_cannot_be_read_lose_no_measurement(capsys):
+    session = TwoWeights()
+    session.read_weights = None
+    assert sum_weights(vary(attempts.CASE, nodes=2), session) == 0
+    assert "weights not compared" in capsys.readouterr().err

@@ -16,11 +16,12 @@ CASE = make_case(nodes=2, devices_per_node=2)
         ([176698.5] * 4, ()),
         # by rounding alone
         ([176698.5, 176698.5001, 176698.5, 176698.5], ()),
-        # not read
+        # not read, by all or one
         ([0.0] * 4, ()),
+        ([0.0, 3.0, 3.0, 3.0], ()),
+        ([3.0, 3.0, float("nan"), 3.0], ("rank 2 on node2",)),
         ([176698.5, 176698.5, 176701.5, 176698.5], ("rank 2 on node2",)),
         ([1.0, 3.0, 3.0, 2.0], ("rank 0 on node1", "rank 3 on node2")),
-        ([0.0, 3.0, 3.0, 3.0], ("rank 0 on node1",)),
     ],
 )
 def test_ranks_whose_weights_differ_are_named(sums, named):
