@@ -257,6 +257,8 @@ def _find_rank_problem(record: Record) -> str:
             return f"rank {rank.rank}: window_seconds is {rank.window_seconds}; allowed: above 0"
         if not math.isfinite(rank.final_loss):
             return f"rank {rank.rank} ended with a loss of {rank.final_loss}, which is not finite"
+        if not math.isfinite(rank.weight_sum):
+            return f"rank {rank.rank} ended with weights that are not finite"
     return _find_weight_problem([rank for rank in record.ranks if rank.weight_sum])
 
 
@@ -266,7 +268,7 @@ def _find_weight_problem(ranks: Sequence[RankResult]) -> str:
     other = [
         f"rank {rank.rank} on {rank.host}"
         for rank in ranks
-        if not abs(rank.weight_sum - usual) <= WEIGHT_TOLERANCE * usual
+        if abs(rank.weight_sum - usual) > WEIGHT_TOLERANCE * usual
     ]
     if other:
         more = f" and {len(other) - MOST_NAMED_RANKS} more" if len(other) > MOST_NAMED_RANKS else ""

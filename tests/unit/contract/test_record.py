@@ -19,7 +19,6 @@ CASE = make_case(nodes=2, devices_per_node=2)
         # not read, by all or one
         ([0.0] * 4, ()),
         ([0.0, 3.0, 3.0, 3.0], ()),
-        ([3.0, 3.0, float("nan"), 3.0], ("rank 2 on node2",)),
         ([176698.5, 176698.5, 176701.5, 176698.5], ("rank 2 on node2",)),
         ([1.0, 3.0, 3.0, 2.0], ("rank 0 on node1", "rank 3 on node2")),
     ],
@@ -31,3 +30,8 @@ def test_ranks_whose_weights_differ_are_named(sums, named):
         *named
     ]
     assert bool(problem) == bool(named)
+
+
+def test_weights_that_are_not_finite_are_named():
+    ranks = [replace(rank, weight_sum=float("nan")) for rank in make_ranks(CASE)]
+    assert "rank 0" in find_record_problem(make_record(CASE, ranks=tuple(ranks)))
