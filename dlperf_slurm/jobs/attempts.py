@@ -148,7 +148,9 @@ def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) 
     except InvalidRecordError as error:
         return AttemptValidity(start, None, f"invalid record: {error}")
     except (ContractError, OSError) as error:
-        return AttemptValidity(start, None, f"broken record: {error}")
+        # reports name case and repeat, and are sent to people who have no such folder
+        words = str(error).replace(f"{start.path}/", "")
+        return AttemptValidity(start, None, f"broken record: {words}")
     problem = describe_failure(believed.record)
     return AttemptValidity(
         start, believed.record, problem, believed.step_seconds, believed.sidecars

@@ -130,7 +130,7 @@ def test_times_that_cannot_be_those_of_the_window_are_named(
 def test_times_that_are_no_whole_array_are_named(staged_run, content):
     path = write_times(staged_run, [[0.2] * 10] * 2)
     path.write_bytes(path.read_bytes()[:-8] if content is None else content)
-    assert collect_one(staged_run).problem.startswith(f"broken record: {path}: ")
+    assert collect_one(staged_run).problem.startswith(f"broken record: {path.name}: ")
 
 
 def test_missing_record_of_a_submitted_task_may_still_come(staged_run):
