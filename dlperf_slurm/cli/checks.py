@@ -202,7 +202,9 @@ def _print_audit(
             for f in found
         ]
         header = ["where", "cell", "printed", "follows", "beyond rounding", "kind", "why"]
-        print_table(header, rows, console, title="findings, largest first", text_columns=None)
+        print_table(
+            header, rows, console, title="findings, largest deviation first", text_columns=None
+        )
     if audit.not_audited:
         gaps = [
             [f"{gap.file}:{gap.line}", gap.what, str(gap.count), gap.reason]

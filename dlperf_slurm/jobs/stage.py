@@ -129,7 +129,11 @@ def _write_run_files(
     private: Mapping[str, str],
     plan: Plan,
 ) -> None:
-    """Write all files of a run below `folder`, which will be renamed to `run_dir`."""
+    """Write a run's manifest, matrix, site file, code and job scripts into `folder`.
+
+    `folder` will be renamed to `run_dir`, which the scripts name. `private` has the environment
+    variables, by name, that only the owner may read.
+    """
     share_with_group(folder, site)
     folder.chmod(folder.stat().st_mode | (0o777 & ~site.file_mask))
     (folder / MARKERS_DIR).mkdir()

@@ -110,9 +110,11 @@ def _split_label(text: str) -> Tuple[int, str]:
 
 
 def _split_mpi_labels(text: str, cut: Dict[Source, str]) -> List[Tuple[int, str]]:
-    """Split a physical line at Open MPI's labels, and join the pieces of one stream.
+    """Split a physical line at Open MPI's labels, "[1,0]<stdout>:" -> (rank, text) of whole lines.
 
-    Open MPI labels every write. Only the last stream's piece is complete; the others go to `cut`.
+    Open MPI labels every write, so that a line may have writes of several ranks, of which only the
+    last one is complete. The others are kept in `cut`, by rank and stream, and put before their
+    next piece. The rank is -1 for text without a label.
     """
     sources: List[Source] = [("-1", "")]
     pieces, end = [""], 0

@@ -90,7 +90,9 @@ def check_options(options: ImportOptions) -> None:
         if options.rule_name:
             formats = [load_format(name, options.tables) for name in names]
             rules = list(dict.fromkeys(rule.name for each in formats for rule in each.RULES))
-            check_known(options.rule_name, rules, "a publisher's rule")
+            check_known(
+                options.rule_name, rules, "a publisher's rule for computing results from a log"
+            )
     except ValueError as error:
         raise InputError(f"import: {error}") from error
 

@@ -178,8 +178,9 @@ def _list_warnings(results: Results, rows: "DataFrame") -> Iterator[str]:
     if varied:
         most = max(varied, key=lambda case_id: varied[case_id])
         yield (
-            f"Warning: the repeats of {len(varied)} of {cases} vary by more than "
-            f"{100 * MAX_VARIATION:.0f} %; most for {most}, by {100 * varied[most]:.0f} %."
+            f"Warning: in {len(varied)} of {cases} the step time varies between repeats by more "
+            f"than {100 * MAX_VARIATION:.0f} % (standard deviation); largest in {most}: "
+            f"{100 * varied[most]:.0f} %."
         )
     beyond = rows[_is_beyond_devices(rows)]
     if len(beyond):

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 # makes an additional table from the data frame of cases
 TableMaker = Callable[["DataFrame"], Table]
 _OF_THROUGHPUT = (
-    "Throughput: median over independent repeats of global batch size x measured steps / window "
-    "of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: ratios of "
-    "medians; in parentheses 95 % intervals, which hold for all topologies of a column together; "
-    "for other ratios, each interval holds for its ratio alone. TFLOP/s: matrix products and "
-    "convolutions of the model's definition, forward and backward, divided by the same time."
+    "Throughput: global batch size x number of measured steps, divided by the time that the "
+    "slowest rank took for them; median over independent repeats, with its 95 % interval in "
+    "parentheses. Speedup and efficiency: ratios of these medians, with 95 % intervals in "
+    "parentheses; all intervals of a column hold together with 95 % confidence, those of other "
+    "ratios each by itself. TFLOP/s: operations in the matrix products and convolutions of the "
+    "model's definition, forward and backward, divided by the time of the slowest rank."
 )
 
 

@@ -168,8 +168,8 @@ def _match(
 def _find_tolerances(pairs: Sequence[_Pair], stated: Optional[float]) -> list[Optional[float]]:
     """Return the allowed slowdown of each pair, such as 0.05.
 
-    `stated` for all pairs unless it is None; else 0 for a contract's figure, the variation between
-    the reference's runs, or None if the reference has only one run.
+    That is `stated`, unless it is None. Otherwise it is 0 where the reference is a figure of a
+    contract; what the reference's runs vary by, if there are several; None if there is one.
     """
     if stated is not None:
         return [stated] * len(pairs)

@@ -48,9 +48,9 @@ NOT_MEMORY = (
 
 
 def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[NoteRow]:
-    """List the notes of a case that are computed from its records, not from data frames.
+    """List the footnotes of a case that are computed from its records, not from data frames.
 
-    `doubts` are the notes on unstable steps and repeats (`describe_stability`), which are added.
+    `doubts` are further footnotes, on unstable steps and repeats (`describe_stability`).
     """
     case, records = outcomes.case, outcomes.records
     own = [record for record in records if record.case.log_format is None]

@@ -100,9 +100,11 @@ def _make_verdict(
     tests: int,
     test: ModuleType,
 ) -> Verdict:
-    """Make the verdict of a pair from its adjusted p-values (`_compute_p_values`) and intervals.
+    """Decide whether run B of a pair is slower, faster, equivalent or undecided.
 
-    `tests` is the number of pairs with enough values.
+    `difference`, `equivalence` and `beyond` are adjusted p-values against three hypotheses: the
+    speeds are equal, they differ by more than `margin`, B is slower by at most `limit` (None for no
+    limit). `tests` is the number of pairs with enough values, `test` the module of the test.
     """
     interval = test.compute_ratio_interval(*speeds)
     narrower = test.compute_ratio_interval(*speeds, ONE_SIDED_CONFIDENCE)

@@ -119,9 +119,10 @@ def find_missing_code(pins: Pins, capability: str) -> str:
     requirement = pins.requirements[0].replace("==", " ")
     if is_amd(capability):
         return (
-            f"{requirement} of `env create --cuda` is for NVIDIA's GPUs, and the site's are AMD's "
-            f"{capability}: name an environment of yours, with a build for ROCm, in the site file "
-            f"under [environments.{pins.framework}]"
+            f"`env create --cuda` installs {requirement}, which needs NVIDIA GPUs, but this site "
+            f"has AMD GPUs ({capability}): create an environment with a ROCm build of "
+            f"{pins.framework}, and name it in the site file under "
+            f"[environments.{pins.framework}]"
         )
     return (
         f"{requirement} for CUDA {pins.cuda} {describe_code(pins)}; the GPU has compute "

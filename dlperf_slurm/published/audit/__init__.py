@@ -159,7 +159,10 @@ def find_contradictions(
 def _list_unchecked(
     rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]
 ) -> Iterator[NotAudited]:
-    """Yield which derived cells were not recomputed: one entry per table and missing input."""
+    """Yield why derived cells, such as speedups, were not recomputed: an entry per missing input.
+
+    `derived` are the cells that were recomputed.
+    """
     checked = {id(one.cell) for one in derived}
     columns: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
     for row in rows:

@@ -26,8 +26,9 @@ def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
     if len(set(sizes.values())) < 2:
         return None
     caption = (
-        f"Points: medians over repeats, {count_repeats(cases)}, of the median, 90 %, 99 % and "
-        f"slowest batch of a repeat, over all ranks; {describe_bars(cases)}."
+        "Each repeat has a median, a 90th and 99th percentile and a maximum of the latency of all "
+        f"ranks' batches. Points: medians of these over the repeats ({count_repeats(cases)}); "
+        f"{describe_bars(cases)}."
     )
     return make_plot("latency", title, "Latency of a batch", caption, lambda: _draw(cases, sizes))
 

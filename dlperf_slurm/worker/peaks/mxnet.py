@@ -9,7 +9,7 @@ FORMATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
 
 
 def make_product(setting: PeakSettings, size: int) -> Operation:
-    """Multiply a random matrix [size, size] by itself.
+    """Return an operation, to be timed, that multiplies a random [size, size] matrix by itself.
 
     Raises ValueError for bf16, in which MXNet multiplies matrices only inside a network.
     """

@@ -116,10 +116,11 @@ def gather_platforms(
 
 
 def merge_platforms(told: List[Told]) -> Tuple[Facts, Tuple[HostPlatform, ...]]:
-    """Merge the facts of all ranks, in rank order, to `Record.platform` and `Record.hosts`.
+    """Merge what all ranks report, in rank order, to `Record.platform` and `Record.hosts`.
 
-    `told` has the host, its facts and the rank's own facts of each rank. Both results are empty
-    without facts, as on ranks other than 0.
+    `told` has for each rank its host, the facts of the host and those of the rank. The platform is
+    that of the first host; the second result has the hosts with other facts, and only these facts.
+    Both are empty for an empty `told`, as on ranks other than 0.
     """
     ranks: Dict[str, List[Told]] = {}
     for one in told:

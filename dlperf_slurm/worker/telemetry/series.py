@@ -30,14 +30,14 @@ POWER_LIMIT = "power_limit_watts"
 
 # Bits of nvmlClocksEventReasons*, without bit 0, GPU idle.
 THROTTLE_REASONS = {
-    0x2: "application clocks",
+    0x2: "application clock setting",
     0x4: "power cap",
     0x8: "hardware slowdown",
     0x10: "sync boost",
     0x20: "thermal slowdown by software",
     0x40: "thermal slowdown by hardware",
     0x80: "power brake",
-    0x100: "display clocks",
+    0x100: "display clock setting",
 }
 
 
