@@ -130,7 +130,7 @@ def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -
     try:
         # validated first: what is valid is not nested deeply
         value: Any = msgspec.convert(data, struct)
-        plain = _clean(data, "")
+        plain = clean_texts(data)
         if plain != data:
             value = msgspec.convert(plain, struct)
     except msgspec.ValidationError as error:
@@ -138,8 +138,8 @@ def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -
     return msgspec.convert(value, kind, from_attributes=True)
 
 
-def _clean(value: Any, key: str) -> Any:
-    """Remove control characters from all texts of decoded JSON.
+def clean_texts(value: Any, key: str = "") -> Any:
+    """Remove control characters from all texts of decoded JSON or TOML.
 
     `key` is the name of the value, or of the list that it is in: texts under some keys may have
     several lines.
@@ -147,9 +147,9 @@ def _clean(value: Any, key: str) -> Any:
     if isinstance(value, str):
         return strip_controls(value) if key in MULTILINE else make_one_line(value)
     if isinstance(value, list):
-        return [_clean(item, key) for item in value]
+        return [clean_texts(item, key) for item in value]
     if isinstance(value, dict):
-        return {make_one_line(name): _clean(item, name) for name, item in value.items()}
+        return {make_one_line(name): clean_texts(item, name) for name, item in value.items()}
     return value
 
 

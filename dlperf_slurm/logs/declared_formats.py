@@ -92,6 +92,11 @@ KEYS: Dict[str, Dict[str, type]] = {
         "line_digits": int, "is_per_device": bool, "after_step": int, "devices": list,
         "is_of_every_step": bool},
 }  # fmt: skip
+# the types of the values in lists and tables
+_ELEMENTS: Dict[str, type] = {
+    **dict.fromkeys(("average", "seconds", "time_lines", "time_between"), int),
+    **dict.fromkeys(("columns", "counts", "flags", "framework", "metrics", "over"), str),
+}
 
 
 FACTS = (*ALL_SETTINGS, "total_batch_size", "sequence_length")
@@ -180,11 +185,18 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
 def _check(where: str, table: Table, kind: str, *needed: str) -> None:
     """Raise FormatError if a table has keys unknown for its `kind`, or lacks one of `needed`."""
     known = KEYS[kind]
+    if not isinstance(table, dict):
+        raise FormatError(f"{where}: must be a table with the keys {', '.join(known)}")
     for key, value in table.items():
         if key not in known:
             raise FormatError(f"{where}: unknown key {key!r}; known: {', '.join(known)}")
         if not isinstance(value, known[key]):
             raise FormatError(f"{where}: {key} must be of type {known[key].__name__}")
+        elements = value.values() if kind == "line" and isinstance(value, dict) else [value]
+        for one in value if isinstance(value, list) else elements:
+            if not isinstance(one, (dict, _ELEMENTS.get(key, object))):
+                raise FormatError(f"{where}: {key} must have values of type "
+                    f"{_ELEMENTS[key].__name__}")  # fmt: skip
     for key in needed:
         if key not in table:
             raise FormatError(f"{where}: {key} is missing")
@@ -211,7 +223,11 @@ def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
     """Return the (pattern, handler) entries that the tables `lines` of a format declare."""
     made: List[Any] = []
     for index, line in enumerate(lines):
-        _check(f"{where}[{index}]", line, "line", *(("columns",) if "csv" in line else ()))
+        _check(f"{where}[{index}]", line, "line")
+        for key, other in (("csv", "columns"), ("dll", "metrics")):
+            _check(f"{where}[{index}]", line, "line", *(other,) * (key in line))
+        for name in filter(lambda name: not name.isidentifier(), line.get("metrics", ())):
+            raise FormatError(f"{where}[{index}]: metrics: {name!r} is no name of a value")
         if line.get("parameters"):
             made.append(PARAMETERS)
         elif "dll" in line:

@@ -17,6 +17,7 @@ from dlperf_slurm.config.toml_tables import (
     validate,
 )
 from dlperf_slurm.errors import InputError, raise_problems
+from dlperf_slurm.jobs.decode import clean_texts
 from dlperf_slurm.jobs.manifest import Manifest, compute_block
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.comparability import (
@@ -91,7 +92,7 @@ def read_reference(path: Path) -> list[ReferenceCase]:
     """Read the cases of a reference file; raises InputError with all its mistakes."""
     toml = read_toml(path)
     reporter = ProblemCollector(toml)
-    found = validate(_Reference, toml.data, reporter)
+    found = validate(_Reference, clean_texts(toml.data), reporter)
     tables: list[tuple[tuple[Any, ...], FactTable]] = [(("work",), found.work)] if found else []
     for number, case in enumerate(found.cases if found else ()):
         tables.append((("cases", number, "work"), case.work))

@@ -173,6 +173,15 @@ def test_figure_of_a_contract_is_compared_with_the_median(
         "torch 2.13.1 -> 2.13.0"]  # fmt: skip
 
 
+def test_texts_of_a_reference_forge_no_line(staged, home, capsys):
+    case = f"schema_version = 1\n[[cases]]\ncase = '{CASE_1}'\n"
+    figure = "at_least_samples_per_s_per_device = 8200\n"
+    made = 'provenance = { "torch" = "\\u001b[2J\\nFORGED" }\n'
+    Path("reference.toml").write_text(case + figure + made, encoding="utf-8")
+    _, rows, _ = accept(add_run(staged, 1), capsys)
+    assert rows[CASE_1]["changes"] == ["torch [2J FORGED -> 2.13.0"]
+
+
 def test_tolerance_that_is_stated_holds_for_figures_too(staged, home, capsys):
     figure = f"schema_version = 1\n[[cases]]\ncase = '{CASE_1}'\n"
     Path("reference.toml").write_text(
