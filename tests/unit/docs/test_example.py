@@ -36,7 +36,8 @@ def test_tables_of_the_example_are_made_of_its_records(example, capsys):
 def test_example_compared_with_itself_is_not_slower(example, capsys):
     assert main(["compare", str(example), str(EXAMPLE)]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("images/s") == 6
+    assert printed.count("images/s") == 4
+    assert "measured in neither run: pytorch-resnet50-2n2g" in printed
     assert "slower" not in printed.split("medians over repeats")[0]
 
 
