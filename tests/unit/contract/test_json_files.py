@@ -78,4 +78,4 @@ def test_record_of_a_run_of_another_version_is_the_problem_of_its_repeat(staged_
     edit(path, lambda data: data.update(schema_version=9))
     outcomes = [o for case in collect_outcomes(staged_run) for o in case.outcomes]
     (problem,) = (o.problem for o in outcomes if "schema_version" in o.problem)
-    assert_is_refused(problem, path, 9)
+    assert_is_refused(problem, path.name, 9)

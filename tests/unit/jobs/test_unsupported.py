@@ -177,7 +177,7 @@ def test_frameworks_without_code_for_the_gpus_of_a_site_are_left_out(capability,
     ("framework", "capability", "says"),
     [
         ("pytorch", V100, ("torch 2.13.0", "CUDA 13.0", "7.5, 8.0, 8.6, 9.0, 10.0, 12.0", "7.0")),
-        ("jax", MI250X, ("jax 0.10.2", "NVIDIA's GPUs", "gfx90a", "ROCm", "[environments.jax]")),
+        ("jax", MI250X, ("jax 0.10.2", "NVIDIA GPUs", "gfx90a", "ROCm", "[environments.jax]")),
     ],
 )
 def test_reason_names_the_build_and_the_gpu(framework, capability, says):
