@@ -35,7 +35,8 @@ _HARDWARE = ("devices ", "cpu_model ")
 
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
     """Return a table with a row per case and quantity, and the texts of its footnotes in order."""
-    is_measured = compared.pairs.samples_a.map(len) + compared.pairs.samples_b.map(len) > 0
+    counts = compared.pairs.samples_a.map(len) + compared.pairs.samples_b.map(len)
+    is_measured = counts.groupby(compared.pairs.case_id).transform("max") > 0
     pairs = compared.pairs[is_measured | ~is_measured.any()].reset_index(drop=True)
     absent = list_some([*dict.fromkeys(compared.pairs.case_id[~is_measured])])
     texts = [[reason] * bool(reason) + [*own] for reason, own in zip(pairs.reason, pairs.changes)]

@@ -176,9 +176,12 @@ def _list_pairs(
     else:
         reason = explain_absence("A", a) or explain_absence("B", b)
         reason = reason or find_other_work(list_work(a.records), list_work(b.records))
-    if a and b and first_run:
-        a, b = _keep_common_repeats(a, b)
-        reason = reason or ("" if a.records else "no repeat is valid in both runs")
+    if a and b and first_run and not reason:
+        common = _keep_common_repeats(a, b)
+        if common[0].records:
+            a, b = common
+        else:
+            reason = "no repeat is valid in both runs"
     quantities = [THROUGHPUT]
     if a and b and not reason:
         provenance = (list_provenance(a.records), list_provenance(b.records))
@@ -236,13 +239,16 @@ def decide_pairs(
 
     samples = [*zip(pairs.quantity, pairs.samples_a, pairs.samples_b)]
     firsts = pairs.first_run.tolist()
+    reasons, counted = pairs.reason.tolist(), pairs.counted.tolist()
     # the ratio second / first of each pair is B's speed over A's
-    freed = [_remove_drift(a, b, first) for (_, a, b), first in zip(samples, firsts)]
+    freed = [
+        (a, b) if reason else _remove_drift(a, b, first)
+        for (_, a, b), first, reason in zip(samples, firsts, reasons)
+    ]
     speeds = [
         (b, a) if quantity == MEAN_LATENCY else (a, b)
         for (quantity, *_), (a, b) in zip(samples, freed)
     ]
-    reasons, counted = pairs.reason.tolist(), pairs.counted.tolist()
     found = [(nan, nan, nan, reason, *Verdict(NOT_COMPARABLE)) for reason in reasons]
     groups: dict[object, list[int]] = {}
     for i, key in enumerate(pairs[group] if group else [""] * len(pairs)):

@@ -11,8 +11,10 @@ from outcome_builders import RATES, make_case_outcomes, make_telemetry, scale
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HOST, HostPlatform
+from dlperf_slurm.errors import CasesFailedError
 from dlperf_slurm.jobs.manifest import IMPORT_SITE
 from dlperf_slurm.reports.comparison_text import describe_method
+from dlperf_slurm.reports.regression_check import guard_comparison
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.comparability import describe_changes, list_provenance
@@ -257,15 +259,21 @@ def test_runs_in_turns_are_compared_turn_by_turn_without_the_drift(first_run, in
     assert pair["verdict"] in (UNDECIDED, EQUIVALENT)
 
 
-def test_runs_in_turns_without_a_common_repeat_are_not_compared():
+@pytest.mark.parametrize("kept_b", [2, None])
+def test_runs_in_turns_without_a_common_repeat_are_not_compared_and_guarded(kept_b):
     planned = make_planned_case(repeats=2)
     a, b = make_outcomes(planned, RATES[:2]), make_outcomes(planned, RATES[:2])
     a, b = (
         dataclasses.replace(run, outcomes=tuple(
             dataclasses.replace(one, record=one.record if one.repeat == kept else None)
             for one in run.outcomes))
-        for run, kept in ((a, 1), (b, 2))
+        for run, kept in ((a, 1), (b, kept_b))
     )  # fmt: skip
     manifests = [make_manifest(run_id=name, interleaved=("a", "b")) for name in "ab"]
-    (pair,) = list_records(compare_runs(manifests[0], [a], manifests[1], [b]).pairs)
+    compared = compare_runs(manifests[0], [a], manifests[1], [b], limit=0.5)
+    (pair,) = list_records(compared.pairs)
     assert (pair["verdict"], pair["reason"] != "") == (NOT_COMPARABLE, True)
+    # a case that run A has measured may not be missing unnoticed in run B
+    assert len(pair["samples_a"]) == 1
+    with pytest.raises(CasesFailedError):
+        guard_comparison(compared)
