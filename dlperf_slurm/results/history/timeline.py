@@ -10,6 +10,7 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
+from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX
 from dlperf_slurm.plain_text import matches_pattern
 from dlperf_slurm.results.columns import (
     COUNT,
@@ -70,7 +71,11 @@ def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
     into the folder cannot put another in its place. Returns one line per dropped copy too.
     """
     places = [*zip(entries.run_id[::-1], entries.run_dir[::-1])]
-    named = {run_id: path for run_id, path in places if Path(path).stem == run_id}
+    named = {
+        run_id: path
+        for run_id, path in places
+        if Path(path).name in (run_id, f"{run_id}{ARCHIVE_SUFFIX}")
+    }
     original = entries.run_id.map({**dict(places), **named})
     is_copy = original != entries.run_dir
     pairs = dict.fromkeys(zip(entries.run_dir[is_copy], original[is_copy]))

@@ -359,8 +359,12 @@ def test_folder_whose_name_cannot_be_printed_is_named(two_runs, name, shown):
     assert_problem(problem, key=shown, says=("left out", "cannot be printed"))
 
 
-def test_copy_of_a_run_counts_once(two_runs):
-    copy = RESULTS / "z-copy"
+@pytest.mark.parametrize("name", ["z-copy", "0-copy"])
+def test_copy_of_a_run_counts_once(two_runs, name):
+    run_id = "20260101-000000-resnet-v1.5-local-ab12"
+    set_manifest(two_runs[0], run_id=run_id)
+    two_runs[0] = two_runs[0].rename(RESULTS / run_id)
+    copy = RESULTS / name
     shutil.copytree(two_runs[0], copy)
     kept, problems = drop_copies(read_run_cache(RESULTS).entries)
     assert len(kept) == 4
