@@ -49,7 +49,7 @@ def break_workflow_commands(text: str) -> str:
     """
     if "GITHUB_ACTIONS" not in os.environ:
         return text
-    return re.sub(r"^(\s*:)(?=:[a-z])|(##)(?=\[)", r"\1\2 ", text, flags=re.MULTILINE)
+    return re.sub(r"^(\s*:)(?=:)|(##)(?=\[)", r"\1\2 ", text, flags=re.MULTILINE)
 
 
 def make_one_line(text: str) -> str:

@@ -1,6 +1,7 @@
 """The command report: print a run's tables in a layout, and write its report folder."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
@@ -167,7 +168,8 @@ def report_run(
     from dlperf_slurm.reports.output_cache import Output, load_output, store_output
 
     console = make_console()
-    shown = (COMMAND, console.width, console.is_terminal)
+    # in a job of GitHub Actions, what its runner takes for commands is printed otherwise
+    shown = (COMMAND, console.width, console.is_terminal, "GITHUB_ACTIONS" in os.environ)
     choices = (layout, plots, is_whole, is_detailed, has_steps, *shown)
     # published sources may be files of the user
     output = None if against else load_output(run, choices)

@@ -40,16 +40,21 @@ def test_console_keeps_its_own_styles_alone():
 
 @pytest.mark.integration
 def test_names_of_a_run_are_no_commands_of_github(staged_run, capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
-    title = f"::stop-commands::x {'y' * 230} ::add-mask::z ##[error]"
+    title = f"::Stop-Commands::x {'y' * 230} ::add-mask::z ##[error]"
     manifest = dataclasses.replace(staged_run.manifest, title=title)
     (staged_run.path / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+    # its output is kept, and not for such a job
+    main(["report", str(staged_run.path)])
+    assert "\n::Stop-Commands::x" in f"\n{capsys.readouterr().out}"
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    main(["report", str(staged_run.path)])
+    assert ": :Stop-Commands::x" in capsys.readouterr().out
     main(["report", str(staged_run.path), "--github"])
     out, err = capsys.readouterr()
     lines = [line for line in (out + err).splitlines() if re.match(r"\s*::|.*##\[", line)]
     assert [line[:8] for line in lines] == ["::error "] * 3
-    assert ": :stop-commands::x" in out
+    assert ": :Stop-Commands::x" in out
 
 
 @pytest.fixture
