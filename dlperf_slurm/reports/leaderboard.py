@@ -140,7 +140,7 @@ def tabulate_runs(
             (
                 Cell(shorten_run_id(row["run_id"]), link=links.get(row["run_id"], "")),
                 *(row["title"], row["site"], row["state"]),
-                Cell("CSV", link=links[row["run_id"]].replace(".html", ".csv"))
+                Cell("CSV", link=f"{links[row['run_id']].removesuffix('.html')}.csv")
                 if row["run_id"] in links
                 else "",
                 Cell(
@@ -150,7 +150,7 @@ def tabulate_runs(
                     or ("compared" if row["run_id"] in comparisons else "first"),
                     link=comparisons.get(row["run_id"], ""),
                 ),
-                row["headline"],
+                f"{row['headline']} ({row['best_case']})" if row["headline"] else "",
             )
             for row in runs
         ],

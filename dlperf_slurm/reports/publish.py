@@ -173,6 +173,12 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
     if not runs:
         raise InputError("\n".join([f"{results_dir}: contains no runs to publish", *problems]))
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / README).exists() and not is_own(
+        folder / README, folder, site.before["digests"].get(README)
+    ):
+        raise InputError(
+            f"{folder / README}: is not as `publish` wrote it, and would be replaced; move it"
+        )
     digests = {
         run_id: _digest(run.path.name, fingerprint_files(run.path)[1])
         for run_id, run in runs.items()
@@ -245,7 +251,10 @@ def _pair_runs(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
 
 def _name_markdown(page: str) -> str:
     """Return the file name of a page's Markdown; names of other files are unchanged."""
-    return page.replace(INDEX, README).replace(".html", ".md")
+    folder, slash, name = page.rpartition("/")
+    if name == INDEX:
+        return f"{folder}{slash}{README}"
+    return f"{page.removesuffix('.html')}.md" if page.endswith(".html") else page
 
 
 def _make_pages(

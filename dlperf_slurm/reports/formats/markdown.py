@@ -74,9 +74,9 @@ def _make_cell(cell: Cell) -> str:
 
 
 def _make_link(text: str, address: str) -> str:
-    """Make a link from an escaped text and an address."""
+    """Make a link from an escaped text and an address, which may be percent-encoded already."""
     escaped = _BRACKET.sub(r"\\\g<0>", text)
-    return f"[{escaped}]({quote(address)})"
+    return f"[{escaped}]({quote(address, safe='/%#')})"
 
 
 def _escape_cell(text: str) -> str:

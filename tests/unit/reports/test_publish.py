@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from builders import run_main
@@ -52,7 +53,7 @@ def test_site_has_pages_that_lead_to_each_other_and_nowhere_else(two_runs, capsy
     for path, text in pages.items():
         links = re.findall(r'(?:href|src)="([^"#]+)|\]\(([^)]+)\)', text)
         for link in map("".join, links):
-            assert (path.parent / link).is_file(), (path, link)
+            assert (path.parent / unquote(link)).is_file(), (path, link)
             assert not (path.suffix == ".md" and link.endswith(".html"))
         assert links or path.parent.name == "runs"
     index = pages[SITE / "index.html"]
@@ -75,6 +76,23 @@ def test_copy_of_a_run_does_not_take_its_place(two_runs, capsys, name):
     assert code == 0
     points = [point for timeline in json.loads(out)["timelines"] for point in timeline["points"]]
     assert {Path(point["entry"]["run_dir"]).name for point in points} == {DAY_1, DAY_2}
+
+
+def test_links_lead_to_runs_with_odd_names(two_runs, capsys):
+    set_manifest(two_runs[1], run_id="a 1.5 index")
+    publish(capsys)
+    readme = (SITE / "README.md").read_text(encoding="utf-8")
+    links = {unquote(link) for link in re.findall(r"\]\(([^)]+)\)", readme)}
+    assert {"runs/a 1.5 index.md", "runs/a 1.5 index.csv", "compare/a 1.5 index.md"} <= links
+    assert all((SITE / link).is_file() for link in links)
+
+
+def test_readme_of_the_user_is_not_replaced(two_runs, capsys):
+    publish(capsys)
+    (SITE / "README.md").write_text("mine", encoding="utf-8")
+    _, err = publish(capsys, code=2)
+    assert_problem(err, file=SITE / "README.md", says=("move it",))
+    assert (SITE / "README.md").read_text(encoding="utf-8") == "mine"
 
 
 def test_only_what_changed_is_written_again(two_runs, staged, capsys):
