@@ -26,6 +26,8 @@ ERROR_LIMIT_BYTES = 2**20
 MAX_CHARACTERS = 300
 # NCCL ends with 1024 at four nodes of eight GPUs
 LEAST_OPEN_FILES = 4096
+# Debian's default is 8 MiB, and RDMA needs the buffers of all peers
+LEAST_LOCKED_BYTES = 2**30
 # a container of Docker has 64
 LEAST_SHM_MIB = 1024
 # words by which lines with an error of a launcher, Python or bash are recognized
@@ -308,12 +310,18 @@ def _check_limits(
     ]
     if min(files, default=LEAST_OPEN_FILES) < LEAST_OPEN_FILES:
         words = f"a rank may open {min(files)} files; NCCL and data loaders need {LEAST_OPEN_FILES}"
-        yield make_fault("open files", where, words, "raise LimitNOFILE of slurmd.service")
-    locked = {one["limit_memlock"] for one in told if one.get("infiniband")} - {"unlimited"}
-    if locked and not is_one_node:
-        words = (
-            f"a rank may lock only {' or '.join(sorted(locked))} bytes of memory, too few for RDMA"
-        )
+        is_local = probe.site.scheduler == "local"
+        setting = "the hard limit (`ulimit -Hn`)" if is_local else "LimitNOFILE of slurmd.service"
+        yield make_fault("open files", where, words, f"raise {setting}")
+    locked = [
+        int(value)
+        for one in told
+        if one.get("infiniband")
+        for value in one["limit_memlock"].split()[:1]
+        if value.isdigit()
+    ]
+    if min(locked, default=LEAST_LOCKED_BYTES) < LEAST_LOCKED_BYTES and not is_one_node:
+        words = f"a rank may lock only {min(locked)} bytes of memory, too few for RDMA"
         remedy = (
             "set LimitMEMLOCK=infinity of slurmd.service, or --ulimit memlock=-1 of a container"
         )

@@ -228,6 +228,7 @@ def test_largest_topology_is_probed_with_its_own_settings():
             ("8388608", "LimitMEMLOCK"),
         ),
         ({"shm_mib": 64}, "shared memory", ("64 MiB", "--ipc=host")),
+        ({"limit_memlock": "549755813888", "infiniband": "mlx5_0/1 ACTIVE"}, "", ()),
         ({"network": "eth0 mtu 1500"}, "network", ("n1 has eth0 mtu 1500", "n2 has eth0 mtu 9000")),
         ({"limit_nofile": "unlimited", "limit_memlock": "8388608"}, "", ()),
     ],
