@@ -219,6 +219,10 @@ def _compile(where: str, pattern: str) -> Pattern[str]:
         raise FormatError(f"{where}: is not a valid regular expression: {error}") from error
 
 
+# names that `dll_line` and its pattern have already
+_NO_METRICS = ("body", "handler", "time")
+
+
 def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
     """Return the (pattern, handler) entries that the tables `lines` of a format declare."""
     made: List[Any] = []
@@ -226,8 +230,9 @@ def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
         _check(f"{where}[{index}]", line, "line")
         for key, other in (("csv", "columns"), ("dll", "metrics")):
             _check(f"{where}[{index}]", line, "line", *(other,) * (key in line))
-        for name in filter(lambda name: not name.isidentifier(), line.get("metrics", ())):
-            raise FormatError(f"{where}[{index}]: metrics: {name!r} is no name of a value")
+        for name in line.get("metrics", ()):
+            if not name.isidentifier() or name in _NO_METRICS:
+                raise FormatError(f"{where}[{index}]: metrics: {name!r} is no name of a value")
         if line.get("parameters"):
             made.append(PARAMETERS)
         elif "dll" in line:

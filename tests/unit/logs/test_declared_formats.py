@@ -29,6 +29,7 @@ TABLE = {
         ({"lines": [{"dll": "x"}]}, ["lines[0]", "metrics"]),
         ({"lines": [{"dll": "x", "metrics": {"rate": 1}}]}, ["lines[0]", "metrics", "str"]),
         ({"lines": [{"dll": "x", "metrics": {"\x1b": "a"}}]}, ["lines[0]", "metrics"]),
+        ({"lines": [{"dll": "x", "metrics": {"time": "a"}}]}, ["lines[0]", "'time'"]),
         ({"lines": [{"csv": ",", "columns": {"step": 1}}]}, ["lines[0]", "columns", "str"]),
         ({"lines": [{"json": "x", "columns": {"step": [1]}}]}, ["lines[0]", "columns", "str"]),
         ({"rules": [{"name": "a", "average": ["x"]}]}, ["rules[0]", "average", "int"]),
