@@ -138,8 +138,8 @@ def show_nodes(
     """Print the verdict on each node of sweeps, and what differs between the nodes of all runs.
 
     Writes lists of a sweep's good and bad nodes into its report folder. `least_effect` is the
-    slowdown from which a node is slow, such as 0.02. Raises BadNodesError, CasesFailedError or
-    InconclusiveError unless all nodes of the sweeps are good.
+    slowdown from which a node is slow, such as 0.02. Raises InputError for runs without any record;
+    BadNodesError, CasesFailedError or InconclusiveError unless all nodes of the sweeps are good.
     """
     from dlperf_slurm.reports.formats.markdown import write_document
     from dlperf_slurm.reports.node_verdicts_text import (
@@ -158,7 +158,8 @@ def show_nodes(
     sweeps = [judge_nodes(*one, least) for one in read if one[0].nodes]
     facts = read_node_facts(read)
     if not (facts or sweeps):
-        raise InputError(f"{runs[0].path}: no repeat has a record, so no nodes can be compared")
+        names = ", ".join(str(run.path) for run in runs)
+        raise InputError(f"{names}: no repeat has a record, so no nodes can be compared")
     differences = list_differences(facts)
     bad = find_bad_nodes(sweeps, [cases for manifest, cases in read if not manifest.nodes])
     tables = [tabulate_nodes(verdicts) for verdicts in sweeps]
@@ -172,9 +173,10 @@ def show_nodes(
             show_table(table, console)
             print_footnotes(notes, console)
         if facts and not differences:
-            say("No fact in the records differs between nodes")
+            say("No node differs from most others in a recorded fact")
     if markdown is not None:
-        text = "\n".join(write_document("Nodes", [table], notes) for table, notes in tables)
+        documents = [([table], notes) for table, notes in tables] or [([], ())]
+        text = "\n".join(write_document("Nodes", *one) for one in documents)
         write_file(markdown, "--markdown", text.encode())
     judged = iter(sweeps)
     for run in runs:

@@ -73,7 +73,7 @@ def _explain(differences: Sequence[Difference], node: str, verdict: str, reason:
     own = [one.describe() for one in differences if node in one.nodes]
     if verdict not in (FAILED, SLOW) or not own:
         return reason
-    return f"{reason}; differs from most nodes: {list_some(own)}"
+    return f"{reason}; differs from other nodes: {list_some(own)}"
 
 
 def tabulate_differences(differences: Sequence[Difference], bad: Mapping[str, str]) -> Table:

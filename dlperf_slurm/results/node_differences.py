@@ -40,7 +40,7 @@ class Difference:
 
     def describe(self) -> str:
         """Describe the difference: "gpu_driver '550.54' (most: '570.86')"."""
-        most = "no value on most nodes" if self.usual is None else f"most: {quote(self.usual)}"
+        most = "no majority" if self.usual is None else f"most: {quote(self.usual)}"
         return f"{self.fact} {quote(self.value)} ({most})"
 
 
