@@ -91,7 +91,7 @@ def test_plugin_that_starts_as_many_worlds_is_told(site, tmp_path):
     assert done.returncode == UNSOUND, done.stdout + done.stderr
     (line,) = list_faults(done)
     assert "2 processes form 2 worlds of 1 rank" in line
-    assert 'set launcher.mpi to what fits ("pmix" for Open MPI' in line
+    assert 'set launcher.mpi to the plug-in of that MPI ("pmix" for Open MPI' in line
 
 
 def test_ranks_without_mpi_are_probed_as_they_start(site, tmp_path):
