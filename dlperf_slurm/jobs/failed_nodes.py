@@ -3,10 +3,12 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import parse_time
+from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.jobs.disk_space import is_disk_full_reason
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ _NODE = (
     r"(?=[\d.-]*[A-Za-z])(\w[\w.-]*)\b(?=:| failed|'|$)"
 )
 _EXCLUDE = r"(?:--exclude[= ]|-x ?)(.+)"
+# names and ranges in a host list, such as "n[1-3,7]"
+_HOSTS = r"(?:[^\s,\[]|\[[^\]]*\])+"
 
 
 def parse_failed_nodes(state: str, detail: str) -> list[str]:
@@ -100,9 +104,17 @@ def describe_too_few(site: "Site", needed: int) -> str:
 
 
 def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
-    """Return the directives with these nodes added to those of an `--exclude` among them."""
+    """Return the directives with these nodes added to those of an `--exclude` among them.
+
+    The value of that may be a file, which has a slash for sbatch; its nodes are listed then. The
+    directives are unchanged if it cannot be read, as sbatch will say.
+    """
     matches = [re.match(_EXCLUDE, line) for line in directives]
-    before = [name for match in matches if match for name in match[1].split(",")]
-    names = dict.fromkeys([*before, *nodes])
+    values = [match[1] for match in matches if match]
+    try:
+        texts = [read_text(Path(value.strip())) if "/" in value else value for value in values]
+    except OSError:
+        return tuple(directives)
+    names = dict.fromkeys([*re.findall(_HOSTS, ",".join(texts)), *nodes])
     kept = [line for line in directives if not re.match(_EXCLUDE, line)]
     return (*kept, f"--exclude={','.join(names)}")

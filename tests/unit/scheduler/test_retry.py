@@ -186,9 +186,14 @@ def test_retry_by_hand_leaves_out_the_nodes_that_it_is_told(run, bad_nodes, max_
         ([], 1, ["n2"], 1, []),
         ([], 4, ["n2"], 4, []),
         (["--exclude=n1"], 4, [], 4, ["--exclude=n1"]),
+        (["-x n[1,3],m[2,3]"], 8, ["n5"], 4, ["--exclude=n[1,3],m[2,3],n5"]),
+        # a file, which sbatch knows by a slash
+        (["--exclude=./bad_nodes.txt"], 8, ["n5"], 4, ["--exclude=n3,n[6-7],n5"]),
+        (["--exclude=./absent.txt"], 8, ["n5"], 4, ["--exclude=./absent.txt"]),
     ],
 )
-def test_nodes_are_left_out_where_enough_remain(directives, max_nodes, nodes, needed, found):
+def test_nodes_are_left_out_where_enough_remain(home, directives, max_nodes, nodes, needed, found):
+    (home / "bad_nodes.txt").write_text("n3\nn[6-7]\n", encoding="utf-8")
     site = make_site(directives=directives, max_nodes=max_nodes)
     assert list(exclude_nodes(site, nodes, needed).directives) == found
 
