@@ -60,7 +60,7 @@ def add_commands(commands: "Commands") -> None:
         metavar="RUNS",
         help=f"number of earlier runs to compare the newest with ({DEFAULT_WINDOW})",
     )
-    text = f"print all runs of each case, also of more than {MAX_CASES} cases"
+    text = f"print all runs of each case (default: only the newest, if over {MAX_CASES} cases)"
     parser.add_argument("--all", action="store_true", help=text)
     add_ci_options(parser)
     add_output_options(parser)

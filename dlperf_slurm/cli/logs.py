@@ -42,7 +42,7 @@ def add_commands(commands: "Commands") -> None:
     )
     text = "set what a log lacks: devices, nodes, batch_size_per_device, precision, ..."
     add_set_option(command, text)
-    command.add_argument("--name", default="logs", help="name of the run (logs)")
+    command.add_argument("--name", default="logs", help="name of the run (default: logs)")
     command.add_argument("--dry-run", action="store_true", help="write nothing")
     add_json_option(command)
     add_results_option(command)

@@ -211,7 +211,7 @@ class JobSettings(TomlModel):
     tasks_per_job: PositiveInt = 1
     """Number of array tasks that one Slurm job runs in sequence, each with its own time limit."""
     directives: OneOrMore[Annotated[str, AfterValidator(check_directive)]] = ()
-    """More #SBATCH options, each a template with topology values."""
+    """More #SBATCH options; {{ nodes }} and the like are replaced by values of the topology."""
     task_request: Literal["ntasks-per-node", "ntasks"] = "ntasks-per-node"
     """Option by which sbatch and srun get the number of ranks."""
     setup: OneOrMore[str] = ()

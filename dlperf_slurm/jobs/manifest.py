@@ -177,7 +177,7 @@ def find_manifest_problem(manifest: Manifest) -> str:
         return "interleaved: must have the ids of two runs, this run and another"
     for run_id in manifest.interleaved:
         if not re.fullmatch(_FILE_NAME, run_id):
-            return f"interleaved: {run_id[:80]!r} cannot be the name of a directory"
+            return f"interleaved: run id {run_id[:80]!r} cannot be the name of a directory"
     for node in manifest.nodes:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}", node):
             return f"nodes: {node[:80]!r} cannot be the name of a node"
@@ -204,8 +204,12 @@ def find_manifest_problem(manifest: Manifest) -> str:
                 "allowed: at least 1"
             )
     most = max((case.repeats for case in manifest.cases), default=0)
-    if len(set(manifest.nodes)) < len(manifest.nodes) or len(manifest.nodes) > most:
-        return f"nodes: names a node twice, or more nodes than a case has repeats ({most})"
+    if len(set(manifest.nodes)) < len(manifest.nodes):
+        return "nodes: a node is listed twice"
+    if len(manifest.nodes) > most:
+        return (
+            f"nodes: has {len(manifest.nodes)}, but a case has {most} repeats, some for each node"
+        )
     task_count = sum(case.repeats for case in manifest.cases)
     if task_count > MAX_REPEATS:
         return f"has {task_count} repeats; at most {MAX_REPEATS} are allowed"

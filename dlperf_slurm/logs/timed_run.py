@@ -254,7 +254,7 @@ def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) 
         return handle(run, line, match) is not False
     except (ValueError, OverflowError) as error:
         raise NumberError(
-            f"the format reads a value that is not a number: {line.text[:80]!r}"
+            f"a pattern of the format matches, but its value is no number: {line.text[:80]!r}"
         ) from error
 
 

@@ -80,8 +80,8 @@ def _describe_cases(
         detection = _describe_detection(count, spread, cases, is_paired)
         told.append(f"if they vary by {100 * spread:.0f} %, {detection}")
     return (
-        f"{what}; no earlier runs show how much they vary. A {comparison} like this one, "
-        f"{'; '.join(told)}"
+        f"{what}; there are no earlier runs from which to estimate how much repeats vary. "
+        f"A {comparison} like this one: {'; '.join(told)}"
     )
 
 

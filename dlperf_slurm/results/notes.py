@@ -167,7 +167,7 @@ def _describe_printed(outcomes: CaseOutcomes) -> list[str]:
         f"{unit}"
         for unit in units
     ]
-    return [f"the log itself prints {' and '.join(texts)} (medians)"] if texts else []
+    return [f"figures in the logs, medians over repeats: {' and '.join(texts)}"] if texts else []
 
 
 def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:

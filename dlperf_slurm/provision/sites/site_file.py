@@ -248,7 +248,7 @@ def _write_launcher(survey: Survey) -> Iterator[str]:
         yield 'name = "srun"'
         yield f"mpi = {_quote(chosen)}  # of {', '.join(known)}; Open MPI takes pmix, MPICH pmi2"
     elif known:
-        yield f"# srun starts no MPI here: `srun --mpi=list` names {', '.join(known)}"
+        yield f"# srun cannot start MPI here: `srun --mpi=list` has only {', '.join(known)}"
         yield 'name = "mpirun"'
     else:
         yield f"{ASK} how is MPI started? `srun --mpi=list` names nothing"

@@ -88,4 +88,4 @@ start_run = TimedFormat(
     find_fault=_find_fault,
 ).start_run
 
-RULES = (PublisherRule("Horovod: the total that the benchmark prints", take_final),)
+RULES = (PublisherRule("Horovod: the total throughput of all workers, as printed", take_final),)

@@ -41,7 +41,7 @@ def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional
             lambda: _draw_dots(measured, repeats),
         )  # fmt: skip
     chart = make_throughput_chart(rows)
-    heading = f"Throughput over devices, {unit}"
+    heading = f"Throughput by number of devices, {unit}"
     return make_plot("throughput", title, heading, caption, lambda: draw_chart(chart))
 
 
@@ -245,7 +245,11 @@ def describe_bars(measured: "DataFrame") -> str:
         return "bars: 95 % interval of the median; with too few repeats, smallest to largest value"
     if not lacks_interval.all():
         return "bars: 95 % interval of the median"
-    return "bars: from the smallest to the largest repeat" if has_range else "one repeat has no bar"
+    return (
+        "bars: from the smallest to the largest repeat"
+        if has_range
+        else "no bar for a single repeat"
+    )
 
 
 def _describe_ratio_bars(measured: "DataFrame", name: str) -> str:

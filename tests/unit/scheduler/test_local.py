@@ -169,7 +169,7 @@ def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home
     assert submit(run, "--wait").returncode == 5
     assert list(find_states(run).values()) == ["FAILED"] * 3 + ["CANCELLED"] * 2
     detail = find_details(run)["1n1g.4"]
-    assert_problem(detail, says=("not started", "previous array tasks"))
+    assert_problem(detail, says=("not started", "several array tasks failed"))
     assert str(setup) in detail
     assert detail.endswith(f"`dlperf-slurm retry {run.path}`")
     setup.touch()
