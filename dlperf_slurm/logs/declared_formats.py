@@ -358,7 +358,10 @@ def _make_identify(where: str, table: Table) -> Callable[[TimedRun], Identity]:
 
 
 def _read_fact(run: TimedRun, name: str) -> Any:
-    """Return an `Identity` field from the log's text with its name; "" or 0 if that is invalid."""
+    """Convert what the log's patterns captured as `name` to the `Identity` field of that name.
+
+    Returns "" or 0 if the text is no such value.
+    """
     if isinstance(getattr(Identity(), name), int):
         return run.read_count(name)
     text = run.facts[name].strip()

@@ -117,7 +117,11 @@ def expand_matrix(file: MatrixFile) -> Expansion:
 
 
 def _describe_missing_batch(axes: Axes) -> tuple[tuple[str, str], str]:
-    """Return the key and the message for a case without a batch size per device."""
+    """Return the key of the matrix to blame for a missing batch size, and the message.
+
+    The key is ("axes", "batch_size_per_device"), or ("axes", "global_batch_size") if that cannot be
+    shared equally between the devices.
+    """
     if not axes.global_batch_size:
         return ("axes", "batch_size_per_device"), "is missing; set it, or global_batch_size"
     parts = axes.world_size * axes.gradient_accumulation

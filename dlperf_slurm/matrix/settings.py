@@ -89,6 +89,9 @@ def list_settings(protocol: "Protocol", axes: Axes, epochs: int) -> Settings:
 
 
 def find_least_seconds(protocol: "Protocol", axes: Axes, epochs: int) -> Mapping[str, float]:
-    """Return the minimum seconds of warm-up and measured steps, by field name of Case."""
+    """Return how many seconds the warm-up and the measured steps must last at least.
+
+    By field name of Case; 0 where the setting does not apply, as in training to an accuracy.
+    """
     names = ("min_warmup_seconds", "min_measured_seconds")
     return {name: getattr(protocol, name) * is_used(name, axes, epochs) for name in names}

@@ -164,7 +164,10 @@ def _complete(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list_metrics(figure: "Figure") -> dict[str, Any]:
-    """Return the images/s of a figure and, for inference, the seconds of a batch, by metric."""
+    """Return the values of a published figure by NVIDIA's metric names, such as "train.ips".
+
+    Throughputs are in images/s; for inference, latencies of a batch ("val.latency_99") in seconds.
+    """
     if figure.mode == TRAIN:
         return {"train.ips": figure.samples_per_s}
     latencies = {

@@ -212,7 +212,10 @@ def find_full_precisions(cases: "DataFrame") -> "Series":
 
 
 def find_data_on_device(cases: "DataFrame") -> "Series":
-    """Find, for each case, the same training case with its data on the device."""
+    """Return, for each case, the id of the same training case whose batches are on the device.
+
+    That case loads no data; missing if there is none.
+    """
     candidates = cases[(cases["mode"] == TRAIN) & (cases.data == ON_DEVICE)]
     return find_baselines(cases, candidates, leave_out(*DATA_AXES))
 

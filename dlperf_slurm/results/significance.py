@@ -71,9 +71,11 @@ def choose_test(is_paired: bool) -> ModuleType:
 def _compute_p_values(
     pairs: Sequence[Speeds], limit: Optional[float], margin: float, test: ModuleType
 ) -> list[tuple[float, float, float]]:
-    """Compute the p-values of each pair: different, equivalent, slower than the limit allows.
+    """Compute three p-values of each pair, each adjusted for all pairs (Holm).
 
-    They are adjusted for all pairs (Holm).
+    They are against the hypotheses that the second sample is as fast as the first; that it differs
+    by `margin` or more; that it is slower by at most `limit` (0 for None). `margin` and `limit` are
+    relative, such as 0.02. `test` is the module of the statistical test.
     """
     least, most = 1 - margin, 1 / (1 - margin)
     differences = adjust_by_holm([test.compute_tails(*speeds).two_sided for speeds in pairs])

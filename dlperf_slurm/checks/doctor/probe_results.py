@@ -299,7 +299,9 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
 def _check_limits(
     probe: Probe, answers: Sequence[ProbeAnswer], where: str
 ) -> Iterator[CheckResult]:
-    """Yield faults if ranks may open too few files or lock too little memory, or networks differ.
+    """Yield faults if ranks may open too few files or lock too little memory; compare networks.
+
+    Ports and MTUs that differ between nodes are undecided.
 
     `where` names the probe and its hosts.
     """

@@ -37,7 +37,10 @@ START = re.compile(r"Namespace\(.*max_predictions_per_seq=")
 
 
 def _add_command(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add the options of the launch command that are not among the run's own arguments."""
+    """Add the options of the launch command to the facts of the run.
+
+    Values that the script printed as its arguments are kept.
+    """
     for name, value in _OPTION.findall(line.text):
         run.facts.setdefault(name, value)
     run.facts["is launched"] = str("paddle.distributed.launch" in line.text)

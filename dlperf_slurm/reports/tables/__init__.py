@@ -160,10 +160,10 @@ class FootnoteMarks:
 
 
 def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Table]:
-    """Yield the tables of a declaration; none if it selects no case.
+    """Yield the tables that `spec` declares, one per group of its `by`; none without rows.
 
-    `results` is the argument of `spec.rows`. Cells are made once per column for all tables, because
-    pandas is slow with hundreds of small frames.
+    The rows are `spec.rows(results)`, and `marks` numbers their footnotes. Cells are made once per
+    column for all tables, because pandas is slow with hundreds of small frames.
     """
     rows = spec.rows(results)
     if rows.empty:

@@ -128,9 +128,10 @@ def describe_scaling(rows: "DataFrame") -> str:
 
 
 def explain_limits(measured: "DataFrame") -> list[str]:
-    """Explain the columns of upper limits (LIMITS) that have values: peaks, reachable efficiency.
+    """Return a sentence for each column of LIMITS that has a value.
 
-    `measured` are the measured cases of a table.
+    These are upper limits of the throughput: peaks of the device, and the efficiency that the
+    all-reduce allows. `measured` are the measured cases of a table.
     """
     return [LIMITS[name] for name in find_known(measured, *LIMITS)]
 

@@ -66,7 +66,10 @@ def time_all_reduce(
 
 
 def _time(operation: Operation) -> float:
-    """Return this rank's seconds for an operation; 0 after an error: the case goes on."""
+    """Run an operation once and return its seconds on this rank; 0 if it failed.
+
+    A failure does not end the case, whose measurement is complete.
+    """
     began = time.perf_counter()
     try:
         operation.wait(operation.start())

@@ -87,7 +87,10 @@ class State(NamedTuple):
 
 
 def make_state_specs(weights: Any, optimizer: Any) -> State:
-    """Return the partition specs of a State: those given, and fixed ones for the other fields."""
+    """Return a State of partition specs: the given ones of weights and optimizer state.
+
+    The other fields are replicated, or one per rank.
+    """
     return State(weights, P(RANKS), P(RANKS), optimizer, P(), P(), P(RANKS))
 
 
