@@ -54,11 +54,13 @@ def probe_rank(folder: Path, rendezvous: RendezvousSettings) -> int:
     """
     host = socket.gethostname()
     path = folder / f"{ANSWER_PREFIX}{host}-{os.getpid()}.json"
+    # a minimal container may have none
+    has_shm = Path(SHARED_MEMORY).is_dir()
     answer: Dict[str, Any] = {
         "host": host,
         "cores": sorted(os.sched_getaffinity(0)),
         "limits": {**describe_limits(), **describe_network()},
-        "shm_mib": shutil.disk_usage(SHARED_MEMORY).total // 2**20,
+        "shm_mib": shutil.disk_usage(SHARED_MEMORY).total // 2**20 if has_shm else 0,
     }
     write_findings(path, answer)
     case = read_json(folder / CASE_FILE, Case)
