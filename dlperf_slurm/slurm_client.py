@@ -222,7 +222,7 @@ def _describe_expired_token() -> str:
         claims = os.environ[_TOKEN].split(".")[1]
         expiry = float(json.loads(base64.urlsafe_b64decode(f"{claims}=="))["exp"])
         written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(expiry))
-    except (ValueError, LookupError, TypeError, OverflowError, OSError):
+    except (ValueError, LookupError, TypeError, OverflowError, OSError, RecursionError):
         return ""
     if expiry > time.time():
         return ""

@@ -263,18 +263,21 @@ def _find_rank_problem(record: Record) -> str:
 
 
 def _find_weight_problem(ranks: Sequence[RankResult]) -> str:
-    """Return which ranks' weights differ from those of most of these ranks, or ''."""
+    """Return that the weights differ, and those of which ranks if most others agree, or ''."""
     usual = sorted(rank.weight_sum for rank in ranks)[len(ranks) // 2] if ranks else 0.0
     other = [
         f"rank {rank.rank} on {rank.host}"
         for rank in ranks
         if abs(rank.weight_sum - usual) > WEIGHT_TOLERANCE * usual
     ]
-    if other:
+    if not other:
+        return ""
+    difference = "differ between the ranks"
+    if 2 * len(other) < len(ranks):
         more = f" and {len(other) - MOST_NAMED_RANKS} more" if len(other) > MOST_NAMED_RANKS else ""
-        return (
-            f"after the last step, the weights of {', '.join(other[:MOST_NAMED_RANKS])}{more} "
-            "differ from those of the other ranks: gradients were not averaged, or a device "
-            "computes wrongly"
-        )
-    return ""
+        named = ", ".join(other[:MOST_NAMED_RANKS])
+        difference = f"of {named}{more} differ from those of the other ranks"
+    return (
+        f"after the last step, the weights {difference}: gradients were not averaged, or a device "
+        "computes wrongly"
+    )

@@ -62,7 +62,11 @@ def has_own_files(run: Run) -> bool:
     A missing file has no other owner.
     """
     paths = [run.path, *(run.path / name for name in (MANIFEST_FILE, MATRIX_FILE, SITE_FILE))]
-    return all(_is_of_user(path) for path in paths if os.path.lexists(path))
+    for path in paths:
+        with suppress(OSError):
+            if not _is_of_user(path):
+                return False
+    return True
 
 
 def _find_mark(run: Run) -> Path:

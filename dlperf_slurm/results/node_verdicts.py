@@ -107,7 +107,8 @@ def judge_nodes(
         verdict, reason = _decide_verdict(outcomes, effects[index], [*figures], least_effect)
         kind = kinds.get(node, "")
         if verdict == UNDECIDED and len(alike[kind]) == 1:
-            reason = f"no other node is of its kind, {kind}"
+            described = kind if node in kinds else "which is not recorded"
+            reason = ", ".join(filter(None, ("no other node is of its kind", described)))
         elif verdict in (SLOW, UNDECIDED) and node in apart:
             reason += "; measured before or after most other nodes: a drift may be the cause"
         count = sum(outcome.record is not None for outcome in outcomes)

@@ -57,6 +57,8 @@ def compute_power(
     """
     import numpy
 
+    if is_paired:
+        repeats = min(repeats, signed_rank.MAX_PAIRS)
     most = MAX_SIMULATED_PAIRS if is_paired else MAX_SIMULATED
     if repeats > most:
         spread *= math.sqrt(most / repeats)

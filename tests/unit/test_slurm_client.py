@@ -152,3 +152,11 @@ def test_expired_token_is_named_and_not_waited_for(bin_dir, monkeypatch, expiry,
         run_client(["squeue"])
     assert ("expired at 1970-01-01 00:00:01 UTC" in str(caught.value)) is is_expired
     assert is_no_answer(str(caught.value)) is not is_expired
+
+
+def test_token_of_deeply_nested_json_is_no_traceback(bin_dir, monkeypatch):
+    claims = base64.urlsafe_b64encode(b'{"exp":' + b"[" * 50_000)
+    monkeypatch.setenv("SLURM_JWT", f"e30.{claims.decode().rstrip('=')}.c2ln")
+    write_program(bin_dir, "squeue", "echo 'Zero Bytes were transmitted or received' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="SLURM_JWT is not valid"):
+        run_client(["squeue"])

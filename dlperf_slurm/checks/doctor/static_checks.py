@@ -190,5 +190,7 @@ def _describe_refusal(group_id: str, words: str) -> CheckResult:
         remedy = "other jobs of yours must end first: `squeue --me`"
         remedy = "run `scontrol ping`, then doctor again" if is_no_answer(words) else remedy
         return CheckResult("undecided", "sbatch --test-only", (group_id,), words, remedy)
+    if slurm_client.EXPIRED_TOKEN in words:
+        return make_fault("sbatch --test-only", group_id, words, "set SLURM_JWT to a new token")
     remedy = f"see the site's partition, account, constraint and directives: `{COMMAND} render`"
     return make_fault("sbatch --test-only", group_id, words, remedy, "sbatch")

@@ -1,5 +1,6 @@
 """`doctor` and the quick half of it in `submit`, before recorded clients of Slurm."""
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -143,6 +144,18 @@ def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):
     assert "'nope'" in printed
     assert "undecided probe job: " in printed
     assert not (home / "calls").exists()
+
+
+def test_remedy_of_a_refused_script_with_an_expired_token_is_a_new_token(
+    matrix, monkeypatch, capsys
+):
+    claims = base64.urlsafe_b64encode(b'{"exp": 1}').decode().rstrip("=")
+    monkeypatch.setenv("SLURM_JWT", f"e30.{claims}.c2ln")
+    put(matrix, "sbatch", "echo 'Zero Bytes were transmitted or received' >&2; exit 1")
+    assert main(["doctor", *SLURM]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (found,) = (line for line in lines if line.startswith("fault     sbatch --test-only: "))
+    assert found.endswith("set SLURM_JWT to a new token")
 
 
 @pytest.mark.parametrize(

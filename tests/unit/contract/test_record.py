@@ -20,7 +20,6 @@ CASE = make_case(nodes=2, devices_per_node=2)
         ([0.0] * 4, ()),
         ([0.0, 3.0, 3.0, 3.0], ()),
         ([176698.5, 176698.5, 176701.5, 176698.5], ("rank 2 on node2",)),
-        ([1.0, 3.0, 3.0, 2.0], ("rank 0 on node1", "rank 3 on node2")),
     ],
 )
 def test_ranks_whose_weights_differ_are_named(sums, named):
@@ -30,6 +29,16 @@ def test_ranks_whose_weights_differ_are_named(sums, named):
         *named
     ]
     assert bool(problem) == bool(named)
+
+
+@pytest.mark.parametrize(
+    "sums", [[1.0, 2.0, 0.0, 0.0], [1.0, 1.0, 2.0, 2.0], [1.0, 3.0, 3.0, 2.0], [1.0, 2.0, 3.0, 0.0]]
+)
+def test_no_rank_is_named_where_no_majority_agrees(sums):
+    ranks = [replace(rank, weight_sum=one) for rank, one in zip(make_ranks(CASE), sums)]
+    problem = find_record_problem(make_record(CASE, ranks=tuple(ranks)))
+    assert "weights" in problem
+    assert "node" not in problem
 
 
 def test_weights_that_are_not_finite_are_named():

@@ -56,6 +56,12 @@ def test_each_file_that_decides_what_runs_is_the_users(own_run, name):
     assert not is_own(own_run)
 
 
+def test_files_of_a_run_that_is_being_deleted_have_no_other_owner(own_run, monkeypatch):
+    monkeypatch.setattr(os.path, "lexists", lambda path: True)
+    shutil.rmtree(own_run.path)
+    assert run_ownership.has_own_files(own_run)
+
+
 def test_mark_that_others_could_write_is_none(own_run):
     folder = run_ownership._find_mark(own_run).parent
     assert folder.stat().st_mode & 0o777 == 0o700

@@ -66,7 +66,8 @@ def test_more_pairs_than_are_simulated_find_more():
     powers = [compute_power(n, 0.02, 0.01, is_paired=True) for n in (50, 55, 200, 99_999)]
     assert powers == sorted(powers)
     assert powers[0] + 0.1 > powers[1]
-    assert powers[3] == 1.0
+    # the test uses MAX_PAIRS of them
+    assert powers[3] == powers[2] < 1.0
 
 
 @pytest.mark.not_in_check
