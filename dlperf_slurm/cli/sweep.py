@@ -98,6 +98,7 @@ def _choose_nodes(
     `names` restricts both to a list such as "n[1-8]"; "" is all nodes. Raises InputError if no node
     can run jobs, or too few to compare.
     """
+    from dlperf_slurm.jobs.manifest import MAX_NODES
     from dlperf_slurm.slurm_client import is_usable, read_node_states
 
     states: dict[str, str] = {}
@@ -105,6 +106,10 @@ def _choose_nodes(
         states.update(read_node_states(clusters, partition, names))
     nodes = [node for node, state in states.items() if is_usable(state)]
     absent = [f"{node}: {state}" for node, state in states.items() if not is_usable(state)]
+    if len(states) > MAX_NODES:
+        raise InputError(
+            f"--nodes: {len(states)} nodes; at most {MAX_NODES} are allowed: name fewer"
+        )
     if len(nodes) < 2:
         where = ", ".join(filter(None, sorted(partitions))) or "the default partition"
         option = f"--nodes {names}" if names else "--nodes"

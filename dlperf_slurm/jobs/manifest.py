@@ -18,6 +18,8 @@ IMPORT_SITE = "import"
 MANIFEST_FILE = "manifest.json"
 # limit for all cases of a run together, as for those of a matrix
 MAX_REPEATS = 100_000
+# limit for the nodes of a sweep; with the six blocks of a test, more would exceed MAX_REPEATS
+MAX_NODES = 16_384
 SCHEDULERS = ("slurm", "local")
 # a directory name that cannot lead out of its parent
 _FILE_NAME = r"(?!\.{1,2}$)[^/\x00-\x1f]{1,255}"
@@ -178,6 +180,9 @@ def find_manifest_problem(manifest: Manifest) -> str:
     for run_id in manifest.interleaved:
         if not re.fullmatch(_FILE_NAME, run_id):
             return f"interleaved: run id {run_id[:80]!r} cannot be the name of a directory"
+    node_count = len(manifest.nodes) + len(manifest.absent_nodes)
+    if node_count > MAX_NODES:
+        return f"nodes, absent_nodes: have {node_count} nodes; at most {MAX_NODES} are allowed"
     for node in manifest.nodes:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}", node):
             return f"nodes: {node[:80]!r} cannot be the name of a node"

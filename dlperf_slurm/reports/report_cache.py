@@ -6,6 +6,7 @@ was written.
 
 import hashlib
 import pickle
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -74,12 +75,14 @@ def read_results(attempts: Attempts, found: tuple[list[str], str]) -> Results:
 
     read = [*attempts.map_cases(summarize, changed)]
     frames = make_run_frames([rows for rows, _ in read])
+    changed_entries = {case.case_id: entry for case, (_, entry) in zip(changed, read)}
+    # the rows of many repeats take as much memory as the frames
+    del read
     if kept is not None and len(changed) < len(planned):
         unchanged = prints.keys() - {case.case_id for case in changed}
         frames = join_run_frames(kept.decode_frames(), unchanged, frames, [*prints])
     results = analyze_frames(planned, frames)
-    entries = {} if kept is None else dict(kept.entries)
-    entries.update((case.case_id, entry) for case, (_, entry) in zip(changed, read))
+    entries = {**({} if kept is None else kept.entries), **changed_entries}
     store_results(run, results, prints, entries)
     _store_summary(run, found, entries)
     return results
@@ -198,16 +201,16 @@ def load_results(run: Run) -> Optional[CachedResults]:
 
 
 def encode_frame(frame: "DataFrame") -> bytes:
-    """Serialize a typed data frame without its index, for the cache."""
+    """Serialize a typed data frame without its index, compressed, for the cache."""
     columns = [(name, str(values.dtype), _encode_column(values)) for name, values in frame.items()]
-    return pickle.dumps(columns, protocol=5)
+    return zlib.compress(pickle.dumps(columns, protocol=5), 1)
 
 
 def decode_frame(content: bytes) -> "DataFrame":
     """Return the data frame that `encode_frame` serialized."""
     from pandas import DataFrame
 
-    columns = decode(content)
+    columns = decode(zlib.decompress(content))
     return DataFrame({name: _decode_column(dtype, values) for name, dtype, values in columns})
 
 

@@ -50,17 +50,21 @@ def load_entry(kind: str, name: str, made_of: object) -> Any:
                 return None
             found = file.read()
         os.utime(path)
-        digest, content = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
-        return decode(content) if digest == _digest(made_of, content) else None
+        if found[:_DIGEST_BYTES] == _digest(made_of, memoryview(found)[_DIGEST_BYTES:]):
+            return decode(found, _DIGEST_BYTES)
     return None
 
 
 def store_entry(kind: str, name: str, made_of: object, value: Any) -> str:
     """Store a value with what it was computed from (`made_of`); return "", or the error message."""
-    content = pickle.dumps(value, protocol=5)
+    stream = io.BytesIO()
+    # the place of the digest: copies of a large entry take much memory
+    stream.write(bytes(_DIGEST_BYTES))
+    pickle.dump(value, stream, protocol=5)
+    content = stream.getbuffer()
+    content[:_DIGEST_BYTES] = _digest(made_of, content[_DIGEST_BYTES:])
     try:
-        folder = make_cache_dir(kind)
-        write_file(folder / name, _digest(made_of, content) + content, mode=0o600)
+        write_file(make_cache_dir(kind) / name, content, mode=0o600)
     except (OSError, InputError) as error:
         return str(error)
     return ""
@@ -95,14 +99,18 @@ def _find_metadata(package: str) -> list[str]:
     return [path.name for folder in folders for path in Path(folder).parent.glob(f"{package}-*")]
 
 
-def _digest(made_of: object, content: bytes) -> bytes:
+def _digest(made_of: object, content: memoryview) -> bytes:
     """Return the digest of a cache entry: of its content, and of what that was made of."""
-    return hashlib.blake2b(ascii(made_of).encode() + content, digest_size=_DIGEST_BYTES).digest()
+    digest = hashlib.blake2b(ascii(made_of).encode(), digest_size=_DIGEST_BYTES)
+    digest.update(content)
+    return digest.digest()
 
 
-def decode(content: bytes) -> Any:
+def decode(content: bytes, start: int = 0) -> Any:
     """Unpickle built-in types and FootnoteTemplate; any other class raises UnpicklingError."""
-    return _Decoder(io.BytesIO(content)).load()
+    stream = io.BytesIO(content)
+    stream.seek(start)
+    return _Decoder(stream).load()
 
 
 class _Decoder(pickle.Unpickler):

@@ -1,5 +1,6 @@
 """The outcomes of a sweep -> a verdict on each node, such as good, slow or failed."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
@@ -133,11 +134,12 @@ def _find_apart(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> set[str]:
             node = get_node(outcome.repeat, manifest.nodes)
             times.setdefault(node, []).extend((outcome.record.started_at, outcome.record.ended_at))
     spans = {node: (min(own), max(own)) for node, own in times.items()}
+    starts, ends = sorted(a for a, _ in spans.values()), sorted(b for _, b in spans.values())
     return {
         node
         for node, (start, end) in spans.items()
-        # each node is together with itself
-        if 2 * (sum(a <= end and start <= b for a, b in spans.values()) - 1) < len(spans) - 1
+        # those that began by its end, without those that ended before its start and without itself
+        if 2 * (bisect_right(starts, end) - bisect_left(ends, start) - 1) < len(spans) - 1
     }
 
 

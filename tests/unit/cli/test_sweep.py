@@ -84,6 +84,14 @@ def test_partition_without_nodes_that_run_jobs_is_refused_with_their_states(clus
     assert_problem(err, key="--nodes", says=["gpu", "at least 2", "n3: down*"])
 
 
+def test_more_nodes_than_a_run_may_have_are_refused(cluster, home, capsys):
+    nodes = "\n".join(f"n{number}|idle|gpu" for number in range(16_385))
+    write_program(cluster, "sinfo", f"echo '{nodes}'")
+    code, _, err = sweep(capsys)
+    assert code == INPUT_ERROR
+    assert_problem(err, key="--nodes", says=["16385", "16384"])
+
+
 def test_nodes_of_a_sweep_that_has_not_run_are_not_measured(cluster, home, capsys):
     assert sweep(capsys, "--blocks", "3")[0] == 0
     (run,) = home.glob("results/*")

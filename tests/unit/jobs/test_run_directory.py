@@ -145,6 +145,7 @@ def test_manifest_that_is_not_an_object_is_refused(results, text):
         ({"run_id": ".."}, ".*run_id"),
         ({"interleaved": ["a", "b"]}, "interleaved"),
         ({"nodes": ["n1", "n1"]}, "nodes"),
+        ({"absent_nodes": [f"n{number}: down" for number in range(16_385)]}, "nodes.*16384"),
         ({"nodes": [f"n{number}" for number in range(1000)]}, "nodes"),
         ({"interleaved": ["20240501-120000-a", "../b"]}, "interleaved"),
         ({"created_at": "yesterday"}, ".*created_at"),

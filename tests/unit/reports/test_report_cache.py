@@ -4,7 +4,9 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
 import sys
+import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from pandas.testing import assert_frame_equal, assert_series_equal
 
 from dlperf_slurm.config.folders import find_cache_dir
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
 from dlperf_slurm.jobs.run_files import fingerprint_files
 from dlperf_slurm.reports import report_cache
@@ -200,7 +203,7 @@ def test_cache_keeps_the_runs_that_were_used_last(run, monkeypatch):
 @pytest.mark.parametrize("value", [os.system, print, Path("x")])
 def test_frame_has_nothing_but_values(value):
     with pytest.raises(pickle.UnpicklingError):
-        decode_frame(pickle.dumps(value))
+        decode_frame(zlib.compress(pickle.dumps(value)))
 
 
 def test_history_of_a_reported_run_opens_no_record(run):
@@ -212,3 +215,17 @@ def test_history_of_a_reported_run_opens_no_record(run):
     assert records == []
     assert found.read_runs == 0
     assert_frame_equal(found.entries, read)
+
+
+@pytest.mark.not_in_check
+def test_report_of_as_many_repeats_as_a_manifest_may_have_takes_little_memory(run):
+    path = run.path / MANIFEST_FILE
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["cases"] = [{**manifest["cases"][0], "repeats": 100_000}]
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    command = [sys.executable, "-m", "dlperf_slurm", "report", str(run.path)]
+    with Path("out").open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as child:
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 5, Path("out").read_text(encoding="utf-8")[-500:]
+    assert used.ru_maxrss < 500 * 1024

@@ -1,5 +1,6 @@
 """Verdicts on the nodes of a sweep, from repeats that were measured, failed or did not run."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from builders import (
 from dlperf_slurm.errors import BadNodesError, CasesFailedError, InconclusiveError
 from dlperf_slurm.reports.node_verdicts_text import guard_nodes, serialize_nodes, tabulate_nodes
 from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
-from dlperf_slurm.results.node_verdicts import find_bad_nodes, judge_nodes
+from dlperf_slurm.results.node_verdicts import _find_apart, find_bad_nodes, judge_nodes
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
 BLOCKS = 4
@@ -135,6 +136,16 @@ def test_slow_node_that_was_measured_at_another_time_may_be_a_drift(hour):
     judged = judge({"n2": 0.9}, hours={"n2": hour, "n4": 13})
     (reason,) = judged.nodes.reason[judged.nodes.node == "n2"]
     assert ("drift" in reason) == (hour == 13)
+
+
+def test_times_of_many_nodes_are_compared_at_once():
+    nodes = [f"n{number}" for number in range(16_384)]
+    record = make_record(make_case())
+    outcomes = [Outcome("a", number, record, "") for number in range(1, len(nodes) + 1)]
+    case = CaseOutcomes(make_planned_case(), tuple(outcomes))
+    before = time.process_time()
+    assert _find_apart(make_manifest(nodes=tuple(nodes)), [case]) == set()
+    assert time.process_time() - before < 5
 
 
 def test_what_differs_on_a_slow_node_stands_in_its_footnote():
