@@ -21,12 +21,22 @@ class NodeCheck(TomlModel):
     """No hardware Xid error in the kernel log in the last hours; 0 skips the check."""
     clocks: bool = False
     """No GPU is throttled by temperature or power, or has clocks set below its default."""
+    links: bool = False
+    """PCIe links of GPUs have their full width, all NVLinks and the NVSwitch fabric work."""
+    ports: bool = False
+    """Network ports (NCCL_IB_HCA, or all) are active, of equal rate and MTU, and have a GID."""
     stale_processes: bool = False
     """No process uses the GPUs, and no process of yours from another job is left."""
     free_memory_mib: Annotated[int, Field(ge=0)] = 0
     """Minimum free memory of the node."""
     free_device_memory_mib: Annotated[int, Field(ge=0)] = 0
     """Minimum free memory of each GPU."""
+    open_files: Annotated[int, Field(ge=0)] = 0
+    """Minimum number of files that a process may open, outside containers."""
+    locked_memory_mib: Annotated[int, Field(ge=0)] = 0
+    """Minimum memory that a process may lock, outside containers."""
+    shared_memory_mib: Annotated[int, Field(ge=0)] = 0
+    """Minimum size of /dev/shm, outside containers."""
     commands: OneOrMore[str] = ()
     """Lines of bash that must succeed, such as "nhc"; the last line printed is the reason."""
 

@@ -26,9 +26,14 @@ class NodeChecks:
     ecc: bool = False
     xid_hours: float = 0.0
     clocks: bool = False
+    links: bool = False
+    ports: bool = False
     stale_processes: bool = False
     free_memory_mib: int = 0
     free_device_memory_mib: int = 0
+    open_files: int = 0
+    locked_memory_mib: int = 0
+    shared_memory_mib: int = 0
     commands: Tuple[str, ...] = ()
 
 

@@ -38,6 +38,7 @@ from dlperf_slurm.worker.nodes.checks import (
 from dlperf_slurm.worker.nodes.commands import run_lines
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset, hold_lock, read_on_node
 from dlperf_slurm.worker.nodes.devices import read_gpus
+from dlperf_slurm.worker.nodes.links import check_ports
 
 ON_GPUS = vary(attempts.CASE, device="cuda", topology="1n2g")
 REASON = "<{0}><{0}_hw_slowdown>{1}</{0}_hw_slowdown><{0}_gpu_idle>Active</{0}_gpu_idle></{0}>"
@@ -62,6 +63,13 @@ GPU = """
   <remapped_row_pending>{pending}</remapped_row_pending>
   <remapped_row_failure>No</remapped_row_failure>
  </remapped_rows>
+ <pci><pci_gpu_link_info>
+  <pcie_gen><max_link_gen>5</max_link_gen><current_link_gen>{generation}</current_link_gen></pcie_gen>
+  <link_widths><max_link_width>16x</max_link_width><current_link_width>{width}</current_link_width>
+  </link_widths>
+ </pci_gpu_link_info></pci>
+ <utilization><gpu_util>{use} %</gpu_util></utilization>
+ <fabric><state>{fabric}</state><status>{status}</status></fabric>
  <gpu_recovery_action>{action}</gpu_recovery_action>
  <applications_clocks><graphics_clock>{clock}</graphics_clock></applications_clocks>
  <default_applications_clocks>
@@ -80,9 +88,14 @@ SOUND = {
     "pending": "No",
     "action": "None",
     "clock": "1980 MHz",
+    "width": "16x",
+    "generation": "1",
+    "use": "0",
+    "fabric": "Completed",
+    "status": "Success",
     "processes": "",
 }
-ALL = NodeChecks(devices=True, ecc=True, clocks=True, stale_processes=True)
+ALL = NodeChecks(devices=True, ecc=True, clocks=True, links=True, stale_processes=True)
 
 
 @pytest.fixture
@@ -126,6 +139,10 @@ def check(case=ON_GPUS, seconds=20.0, **asked):
             {"stale_processes": True},
             ("GPU 1", "in use", "python3"),
         ),
+        ({"width": "8x"}, {"links": True}, ("GPU 1", "8 lanes", "16")),
+        ({"generation": "3", "use": "99"}, {"links": True}, ("GPU 1", "generation 3", "5")),
+        ({"fabric": "In Progress"}, {"links": True}, ("GPU 1", "nvidia-fabricmanager")),
+        ({"status": "NVML_ERROR"}, {"links": True}, ("GPU 1", "NVML_ERROR")),
         ({"free": "100"}, {"free_device_memory_mib": 70000}, ("GPU 1", "100 MiB", "70000")),
     ],
 )
@@ -142,7 +159,7 @@ def test_gpu_that_is_not_fit_is_named_if_the_site_asks(programs, change, asked, 
     [
         {},
         # what a GPU does not have is no problem
-        {"ecc": "N/A", "pending": "N/A", "action": "N/A", "clock": "N/A"},
+        {"ecc": "N/A", "pending": "N/A", "action": "N/A", "clock": "N/A", "fabric": "N/A"},
         {"processes": PROCESS.format(kind="G", name="/usr/lib/xorg/Xorg")},
         {"processes": PROCESS.format(kind="C", name="nvidia-cuda-mps-server")},
     ],
@@ -150,6 +167,104 @@ def test_gpu_that_is_not_fit_is_named_if_the_site_asks(programs, change, asked, 
 def test_sound_node_has_no_problems(programs, change):
     show_gpus(programs, {}, change)
     assert check_node(ALL, ON_GPUS, 20.0) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("links", "problems"),
+    [
+        (("26.5 GB/s", "26.5 GB/s"), []),
+        (("26.5 GB/s", "<inactive>"), ["GPU 1 has 1 active NVLinks; other GPUs: 2"]),
+        (("<inactive>", "<inactive>"), ["GPU 1 has 0 active NVLinks; other GPUs: 2"]),
+    ],
+)
+def test_gpu_with_fewer_nvlinks_than_the_others_is_named(programs, links, problems):
+    show_gpus(programs, {}, {})
+    lines = [
+        f"GPU {gpu}: NVIDIA H100 (UUID: GPU-{gpu})\n\t Link 0: {first}\n\t Link 1: {second}\n"
+        for gpu, (first, second) in enumerate((("26.5 GB/s", "26.5 GB/s"), links))
+    ]
+    listed = "".join(lines)
+    script = (programs / "nvidia-smi").read_text().replace("#!/bin/bash\n", "")
+    write_program(
+        programs,
+        "nvidia-smi",
+        f"if [ $1 = nvlink ]; then cat <<'END'\n{listed}END\nexit; fi\n{script}",
+    )
+    assert check(links=True) == (problems, [])
+
+
+def test_links_that_the_driver_does_not_tell_are_no_problem(programs):
+    show_gpus(programs, {"width": "N/A"})
+    script = (programs / "nvidia-smi").read_text().replace("#!/bin/bash\n", "")
+    write_program(programs, "nvidia-smi", f"[ $1 = nvlink ] && exit 3\n{script}")
+    problems, (width, nvlinks) = check(links=True)
+    assert problems == []
+    assert_problem(width, says=("PCIe", "GPU 0"))
+    assert_problem(nvlinks, says=("NVLinks", "exit code 3"))
+
+
+def add_port(root, device, rate="200 Gb/sec (4X HDR)", state="4: ACTIVE", mtu="", gid=""):
+    """Add the first port of an adapter to a made-up /sys; one with an MTU is a RoCE port."""
+    port = root / "class/infiniband" / device / "ports/1"
+    for folder in ("gids", "gid_attrs/ndevs"):
+        (port / folder).mkdir(parents=True)
+    (port / "state").write_text(f"{state}\n")
+    (port / "rate").write_text(f"{rate}\n")
+    (port / "link_layer").write_text("Ethernet" if mtu else "InfiniBand")
+    (port / "gids/0").write_text("0000:0000:0000:0000:0000:0000:0000:0000\n")
+    (port / "gids/3").write_text(f"{gid}\n")
+    if mtu:
+        (port / "gid_attrs/ndevs/0").write_text(f"eth-{device}\n")
+        (root / "class/net" / f"eth-{device}").mkdir(parents=True)
+        (root / "class/net" / f"eth-{device}" / "mtu").write_text(f"{mtu}\n")
+
+
+GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"
+
+
+@pytest.mark.parametrize(
+    ("ports", "environ", "says"),
+    [
+        ([{}, {}], {}, ()),
+        ([{}, {"state": "1: DOWN"}], {}, ("mlx5_1:1 is DOWN", 'NCCL_IB_HCA = "=mlx5_0:1"')),
+        ([{}, {"rate": "50 Gb/sec (1X HDR)"}], {}, ("mlx5_1:1 runs at 50 Gb/sec", "mlx5_0:1")),
+        ([{}, {"state": "1: DOWN"}], {"NCCL_IB_HCA": "=mlx5_0:1"}, ()),
+        ([{}, {"state": "1: DOWN"}], {"NCCL_IB_HCA": "^mlx5_1"}, ()),
+        ([{}, {"state": "1: DOWN"}], {"NCCL_IB_HCA": "mlx5"}, ("mlx5_1:1 is DOWN",)),
+        ([{}], {"NCCL_IB_HCA": "ibp"}, ("NCCL_IB_HCA = 'ibp' names no port",)),
+        ([{"mtu": "9000", "gid": GID}, {"mtu": "1500", "gid": GID}], {}, ("1500", "9000")),
+        ([{"mtu": "9000", "gid": GID}, {"mtu": "9000"}], {}, ("mlx5_1:1 has no GID",)),
+        ([{"mtu": "9000", "gid": GID}], {"NCCL_IB_GID_INDEX": "3"}, ()),
+        ([{"mtu": "9000", "gid": GID}], {"NCCL_IB_GID_INDEX": "1"}, ("no GID 1", "of 3")),
+    ],
+)
+def test_ports_of_adapters_are_active_and_alike(tmp_path, ports, environ, says):
+    for index, port in enumerate(ports):
+        add_port(tmp_path, f"mlx5_{index}", **port)
+    problems, unknown = check_ports(tmp_path, environ)
+    assert unknown == []
+    if says:
+        assert_problem(" ".join(problems), says=says)
+    else:
+        assert problems == []
+
+
+def test_node_without_ports_is_told_and_no_problem(tmp_path):
+    problems, (reason,) = check_ports(tmp_path, {})
+    assert problems == []
+    assert "no InfiniBand or RoCE port" in reason
+
+
+def test_limits_below_those_of_the_site_are_problems(monkeypatch):
+    limits = {checks.resource.RLIMIT_NOFILE: 1024, checks.resource.RLIMIT_MEMLOCK: 8 * 2**20}
+    monkeypatch.setattr(checks.resource, "getrlimit", lambda kind: (limits[kind], limits[kind]))
+    asked = {"open_files": 4096, "locked_memory_mib": 1024, "shared_memory_mib": 2**40}
+    files, locked, shared = check(**asked)[0]
+    assert_problem(files, says=("1024", "4096", "LimitNOFILE"))
+    assert_problem(locked, says=("8 MiB", "1024", "LimitMEMLOCK"))
+    assert_problem(shared, says=("/dev/shm", str(2**40)))
+    limits.update(dict.fromkeys(limits, checks.resource.RLIM_INFINITY))
+    assert check(open_files=2**30, locked_memory_mib=2**40) == ([], [])
 
 
 def test_counters_of_former_drivers_are_read():
@@ -292,6 +407,18 @@ def test_kernel_log_that_may_not_be_read_is_told_and_no_problem(programs):
     assert problems == []
     (reason,) = unknown
     assert_problem(reason, says=("Xid", "dmesg: Operation not permitted"))
+
+
+def test_kernel_log_is_read_by_journalctl_if_dmesg_is_forbidden(programs):
+    write_program(programs, "dmesg", "exit 1")
+    entry = f"[    1.000001] n1 kernel: {OFF_THE_BUS}"
+    write_program(programs, "journalctl", f"echo '{entry}'")
+    problems, unknown = check(xid_hours=10**6)
+    assert (problems, unknown) == (["Xid 79 of the GPU at 0000:18:00"], [])
+    # what it prints to users who may see their own messages alone
+    write_program(programs, "journalctl", "echo '-- No entries --'")
+    problems, unknown = check(xid_hours=24.0)
+    assert problems == [] != unknown
 
 
 def test_memory_that_is_not_free_is_a_problem():

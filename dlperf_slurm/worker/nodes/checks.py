@@ -2,6 +2,8 @@
 
 import os
 import re
+import resource
+import shutil
 import time
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Tuple
@@ -19,8 +21,14 @@ from dlperf_slurm.worker.nodes.devices import (
     find_process_problem,
     query_gpus,
 )
+from dlperf_slurm.worker.nodes.links import check_ports, find_nvlink_problems, list_link_problems
 
 PROC = Path("/proc")
+SYS = Path("/sys")
+SHARED_MEMORY = Path("/dev/shm")
+MIB = 2**20
+# the kernel's log, without and with the rights of the group systemd-journal
+LOGS = (["dmesg"], ["journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager"])
 # NVIDIA's catalogue of Xid errors (docs.nvidia.com/deploy/xid-errors): those of the hardware, or
 # that need a reset; others, such as 13, 31, 63 and 94, are errors of a program or contained
 HARDWARE_XIDS = frozenset(
@@ -51,13 +59,18 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
     problems: List[str] = []
     unknown: List[str] = []
     if _needs_devices(check, case):
-        problems += _check_devices(check, case, seconds)
+        problems += _check_devices(check, case, seconds, unknown)
     if check.xid_hours:
         try:
             uptime = float((PROC / "uptime").read_text().split()[0])
             problems += find_xids(read_kernel_log(seconds), check.xid_hours * 3600, uptime)
         except OSError as error:
             unknown.append(f"cannot read Xid errors from the kernel log: {error}")
+    if check.ports:
+        more, unread = check_ports(SYS, os.environ)
+        problems += more
+        unknown += unread
+    problems += list_limit_problems(check)
     if check.free_memory_mib:
         free = read_free_memory_mib()
         if free < check.free_memory_mib:
@@ -70,11 +83,18 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
 
 def _needs_devices(check: NodeChecks, case: Case) -> bool:
     """Return whether a check needs the GPU driver, which a node without GPUs may not have."""
-    is_asked = check.devices or check.ecc or check.clocks or check.free_device_memory_mib > 0
-    return is_asked or (check.stale_processes and case.device == "cuda")
+    is_asked = check.devices or check.ecc or check.clocks or check.links
+    return (
+        is_asked
+        or check.free_device_memory_mib > 0
+        or (check.stale_processes and case.device == "cuda")
+    )
 
 
-def _check_devices(check: NodeChecks, case: Case, seconds: float) -> Iterator[str]:
+def _check_devices(
+    check: NodeChecks, case: Case, seconds: float, unknown: List[str]
+) -> Iterator[str]:
+    """Yield the problems of the GPUs; append the checks without a result to `unknown`."""
     try:
         gpus = query_gpus(seconds, os.environ)
     except DeviceError as error:
@@ -84,6 +104,10 @@ def _check_devices(check: NodeChecks, case: Case, seconds: float) -> Iterator[st
         yield f"{len(gpus)} of {case.devices_per_node} GPUs respond"
     for gpu in gpus:
         yield from filter(None, _find_gpu_problems(check, gpu))
+    if check.links:
+        for gpu in gpus:
+            yield from list_link_problems(gpu, unknown)
+        yield from find_nvlink_problems(gpus, seconds, unknown)
 
 
 def _find_gpu_problems(check: NodeChecks, gpu: Gpu) -> Iterator[str]:
@@ -99,12 +123,23 @@ def _find_gpu_problems(check: NodeChecks, gpu: Gpu) -> Iterator[str]:
 
 def read_kernel_log(seconds: float) -> str:
     """Return the kernel's log since boot; raises OSError if this user may not read the log."""
-    ended = run_command(["dmesg"], seconds, env={**os.environ, "LC_ALL": "C"})
-    if ended.exit_code:
-        raise OSError(ended.last_line or f"dmesg failed with exit code {ended.exit_code}")
-    if ended.exit_code is None:
-        raise OSError(f"dmesg did not respond within {seconds:g} s")
-    return ended.output
+    reasons = []
+    for command in LOGS:
+        try:
+            ended = run_command(command, seconds, env={**os.environ, "LC_ALL": "C"})
+        except OSError as error:
+            reasons.append(f"{command[0]}: {error.strerror}")
+            continue
+        # journalctl also succeeds if it may read only the user's own messages
+        if ended.exit_code == 0 and (command is LOGS[0] or " kernel: " in ended.output):
+            return ended.output
+        is_late = ended.exit_code is None
+        reasons.append(
+            f"{command[0]} did not respond within {seconds:g} s"
+            if is_late
+            else ended.last_line or f"{command[0]} failed with exit code {ended.exit_code}"
+        )
+    raise OSError("; ".join(reasons))
 
 
 def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
@@ -134,6 +169,28 @@ def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
         if action != "None"
     ]
     return [*found, *advised]
+
+
+def list_limit_problems(check: NodeChecks) -> Iterator[str]:
+    """Yield the limits of this process that are below those of the site.
+
+    The job script has raised the soft limits to the hard ones, and srun passes them on.
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and files < check.open_files:
+        yield (
+            f"a process may open {files} files; required: {check.open_files}; raise LimitNOFILE of "
+            "slurmd.service"
+        )
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if locked != resource.RLIM_INFINITY and locked < check.locked_memory_mib * MIB:
+        yield (
+            f"a process may lock {locked // MIB} MiB of memory; required: "
+            f"{check.locked_memory_mib}; raise LimitMEMLOCK of slurmd.service"
+        )
+    size = shutil.disk_usage(str(SHARED_MEMORY)).total // MIB if SHARED_MEMORY.is_dir() else 0
+    if size < check.shared_memory_mib:
+        yield f"{SHARED_MEMORY} has {size} MiB; required: {check.shared_memory_mib}"
 
 
 def read_free_memory_mib() -> int:

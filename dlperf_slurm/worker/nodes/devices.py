@@ -47,16 +47,17 @@ def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
 
     Raises DeviceError if that fails.
     """
-    gpus = read_gpus(_call(QUERY, seconds))
+    gpus = read_gpus(call_driver(QUERY, seconds))
     if any(" instance " in gpu.name for gpu in gpus):
-        uuids = re.findall(r"\(UUID: (MIG-[^)]+)\)", _call(LIST, seconds))
+        uuids = re.findall(r"\(UUID: (MIG-[^)]+)\)", call_driver(LIST, seconds))
         instances = (number for number, gpu in enumerate(gpus) if " instance " in gpu.name)
         for number, uuid in zip(instances, uuids):
             gpus[number] = gpus[number]._replace(ids=(uuid, *gpus[number].ids))
     return choose_visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"))
 
 
-def _call(command: Sequence[str], seconds: float) -> str:
+def call_driver(command: Sequence[str], seconds: float) -> str:
+    """Return the output of nvidia-smi; raises DeviceError if it fails or takes over `seconds`."""
     try:
         ended = run_command(command, seconds)
     except OSError as error:
@@ -175,8 +176,8 @@ def find_clock_problem(gpu: Gpu) -> str:
             reasons.append(found[1])
     if reasons:
         return f"clocks of {gpu.name} are throttled: {', '.join(reasons)}"
-    now = _read_number(gpu, "applications_clocks/graphics_clock")
-    default = _read_number(gpu, "default_applications_clocks/graphics_clock")
+    now = read_number(gpu, "applications_clocks/graphics_clock")
+    default = read_number(gpu, "default_applications_clocks/graphics_clock")
     if 0 < now < default:
         return f"the clocks of {gpu.name} are set to {now} MHz, below the default of {default} MHz"
     return ""
@@ -184,7 +185,7 @@ def find_clock_problem(gpu: Gpu) -> str:
 
 def find_memory_problem(gpu: Gpu, needed_mib: int) -> str:
     """Describe too little free memory of a GPU; "" if at least `needed_mib` MiB are free."""
-    free = _read_number(gpu, "fb_memory_usage/free")
+    free = read_number(gpu, "fb_memory_usage/free")
     return f"{gpu.name} has {free} MiB free; required: {needed_mib}" if free < needed_mib else ""
 
 
@@ -194,7 +195,7 @@ def find_process_problem(gpu: Gpu) -> str:
     return f"{gpu.name} is in use by {names}" if names else ""
 
 
-def _read_number(gpu: Gpu, path: str) -> int:
+def read_number(gpu: Gpu, path: str) -> int:
     """Read an integer in front of its unit, at a path of the XML; 0 if the GPU has none there."""
-    number = gpu.values.get(path, "").partition(" ")[0]
-    return int(number) if number.isdigit() else 0
+    number = re.match(r"\d+(?= |x|$)", gpu.values.get(path, ""))
+    return int(number[0]) if number else 0

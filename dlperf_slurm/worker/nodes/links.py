@@ -1,0 +1,166 @@
+"""The links of a node -> their problems: PCIe, NVLink and NVSwitch of GPUs, ports of adapters."""
+
+import re
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+
+from dlperf_slurm.worker.nodes.devices import DeviceError, Gpu, call_driver, read_number
+from dlperf_slurm.worker.provenance.files import list_folder, read_text
+
+_PCIE = "pci/pci_gpu_link_info"
+# states of a GPU that waits for the fabric manager; "N/A" without an NVSwitch
+_FABRIC_WAITS = ("Not Started", "In Progress")
+_NVLINKS = ("nvidia-smi", "nvlink", "--status")
+_GPU_LINE = re.compile(r"(GPU \d+): (.*?)(?: \(UUID|$)")
+_ACTIVE_LINK = re.compile(r"\s*Link \d+: [\d.]+ GB/s")
+# of a RoCE port whose network interface has no address
+_NO_GID = re.compile(r"[0:]*")
+
+
+def list_link_problems(gpu: Gpu, unknown: List[str]) -> Iterator[str]:
+    """Yield the problems of a GPU's PCIe link and NVSwitch fabric.
+
+    Idle GPUs lower the PCIe generation to save power: only that of a busy one is a problem. A width
+    that nvidia-smi does not report, as in virtual machines, is appended to `unknown`.
+    """
+    width, full_width = (
+        read_number(gpu, f"{_PCIE}/link_widths/{name}_link_width") for name in ("current", "max")
+    )
+    if not (width and full_width):
+        unknown.append(f"nvidia-smi does not report the PCIe link width of {gpu.name}")
+    elif width < full_width:
+        yield f"the PCIe link of {gpu.name} has {width} lanes; full width: {full_width}"
+    generation, highest = (
+        read_number(gpu, f"{_PCIE}/pcie_gen/{name}_link_gen") for name in ("current", "max")
+    )
+    if read_number(gpu, "utilization/gpu_util") and 0 < generation < highest:
+        yield (
+            f"the PCIe link of {gpu.name}, which is busy, runs at generation {generation}; "
+            f"highest: {highest}"
+        )
+    state = gpu.values.get("fabric/state", "")
+    status = gpu.values.get("fabric/status", "")
+    if state in _FABRIC_WAITS or (state == "Completed" and status != "Success"):
+        words = status if state == "Completed" else state
+        yield f"NVSwitch fabric of {gpu.name}: {words}; see `systemctl status nvidia-fabricmanager`"
+
+
+def find_nvlink_problems(gpus: Sequence[Gpu], seconds: float, unknown: List[str]) -> Iterator[str]:
+    """Yield the GPUs with fewer active NVLinks than another GPU of the same model in the node.
+
+    MIG instances have none. A failure of nvidia-smi is appended to `unknown`.
+    """
+    try:
+        lines = call_driver(_NVLINKS, seconds).splitlines()
+    except DeviceError as error:
+        unknown.append(f"cannot read the state of NVLinks: {error}")
+        return
+    name = ""
+    models: Dict[str, str] = {}
+    active: Dict[str, int] = {}
+    for line in lines:
+        found = _GPU_LINE.match(line)
+        if found:
+            name, models[found[1]] = found[1], found[2]
+            active[name] = 0
+        elif name and _ACTIVE_LINK.match(line):
+            active[name] += 1
+    for gpu in gpus:
+        most = max((active[n] for n in active if models[n] == models.get(gpu.name)), default=0)
+        if active.get(gpu.name, most) < most:
+            yield f"{gpu.name} has {active[gpu.name]} active NVLinks; other GPUs: {most}"
+
+
+class Port(NamedTuple):
+    """A port of an InfiniBand or RoCE adapter, such as "mlx5_0:1"; `mtu` is "" for InfiniBand."""
+
+    name: str
+    kind: Tuple[str, str]
+    state: str
+    rate: str
+    mtu: str
+    gids: Dict[int, str]
+
+
+def check_ports(root: Path, environ: Mapping[str, str]) -> Tuple[List[str], List[str]]:
+    """Return the problems of the adapters' ports, and the checks that could not be made.
+
+    `root` is /sys. The ports are those that NCCL uses by NCCL_IB_HCA, or all. Rates and MTUs are
+    compared between ports of the same type of adapter.
+    """
+    chosen = environ.get("NCCL_IB_HCA", "")
+    folders = list_folder(root / "class/infiniband", "*/ports/*")
+    ports = [port for port in map(_read_port, folders) if _is_chosen(port.name, chosen)]
+    if not ports:
+        if folders:
+            return [f"NCCL_IB_HCA = {chosen!r} names no port of this node"], []
+        return [], ["no InfiniBand or RoCE port found"]
+    problems = []
+    bad = set()
+    for port in ports:
+        own = list(_find_port_problems(port, ports, environ.get("NCCL_IB_GID_INDEX", "")))
+        problems += own
+        bad.update([port.name] if own else [])
+    good = [port.name for port in ports if port.name not in bad]
+    if bad and good:
+        problems[-1] += f'; to use the other ports: env.NCCL_IB_HCA = "={",".join(good)}"'
+    return problems, []
+
+
+def _read_port(path: Path) -> Port:
+    device = path.parents[1]
+    link_layer = read_text(path / "link_layer")
+    interfaces = [read_text(one) for one in list_folder(path / "gid_attrs/ndevs")]
+    net = path.parents[3] / "net"
+    return Port(
+        name=f"{device.name}:{path.name}",
+        kind=(read_text(device / "hca_type"), link_layer),
+        state=read_text(path / "state").rpartition(" ")[2],
+        rate=read_text(path / "rate"),
+        mtu=next((read_text(net / one / "mtu") for one in interfaces if one), ""),
+        gids={int(one.name): read_text(one) for one in list_folder(path / "gids")},
+    )
+
+
+def _is_chosen(name: str, chosen: str) -> bool:
+    """Return whether NCCL_IB_HCA has the port `name`: "^" excludes, "=" is for whole names."""
+    if not chosen:
+        return True
+    is_excluded, is_exact = chosen.startswith("^"), chosen.lstrip("^").startswith("=")
+    device = name.partition(":")[0]
+    is_listed = any(
+        (not port or name == f"{device}:{port}")
+        and (device == word if is_exact else device.startswith(word))
+        for word, _, port in (one.partition(":") for one in chosen.lstrip("^=").split(",") if one)
+    )
+    return is_listed != is_excluded
+
+
+def _find_port_problems(port: Port, ports: Sequence[Port], gid_index: str) -> Iterator[str]:
+    if port.state != "ACTIVE":
+        yield f"port {port.name} is {port.state or 'in an unknown state'}"
+        return
+    alike = [one for one in ports if one.kind == port.kind and one.state == "ACTIVE"]
+    best = max(alike, key=_read_rate)
+    if _read_rate(port) < _read_rate(best):
+        yield f"port {port.name} runs at {port.rate}; {best.name} at {best.rate}"
+    mtus = [one.mtu for one in alike if one.mtu]
+    usual = max(mtus, key=lambda mtu: (mtus.count(mtu), len(mtu), mtu), default="")
+    if port.mtu and port.mtu != usual:
+        yield f"port {port.name} has an MTU of {port.mtu}; other ports: {usual}"
+    if port.kind[1] != "Ethernet":
+        return
+    known = [index for index, gid in sorted(port.gids.items()) if not _NO_GID.fullmatch(gid)]
+    if not known:
+        yield f"port {port.name} has no GID: its network interface has no address"
+    elif gid_index.isdigit() and int(gid_index) not in known:
+        yield (
+            f"port {port.name} has no GID {gid_index}; set env.NCCL_IB_GID_INDEX to one of "
+            f"{', '.join(map(str, known))}"
+        )
+
+
+def _read_rate(port: Port) -> float:
+    """Return the Gbit/s of a port whose rate is "200 Gb/sec (4X HDR)"; 0 if unknown."""
+    number = port.rate.partition(" ")[0]
+    return float(number) if re.fullmatch(r"[\d.]+", number) else 0.0
