@@ -33,13 +33,13 @@ OUT_OF_MEMORY = OutOfMemory(("spin: out of room",), is_certain=lambda error: has
 
 SIGNALS = {name: getattr(signal, f"SIG{name.upper()}") for name in ("kill", "bus", "segv", "stop")}
 DEADLY_FAULTS = ("crash", "memory", "hog", "leave", "sleep", "hold", *SIGNALS)
-FAULTS = (*DEADLY_FAULTS, "fill", "nan", "count", "weights")
+FAULTS = (*DEADLY_FAULTS, "fill", "nan", "count", "weights", "peak")
 HOG_BLOCK_BYTES = 32 * 2**20
 HOG_BLOCKS = 64
 
 
 class SpinError(Exception):
-    """The error that the fault "crash" raises."""
+    """The error that the faults "crash" and "peak" raise."""
 
 
 def has_no_memory(error):
@@ -110,6 +110,8 @@ class SpinSession:
         pass
 
     def read_peak_memory_bytes(self):
+        if self.has_fault and self.fault == "peak":
+            raise SpinError("no statistics")
         return len(self.batch)
 
     def describe_attention(self):

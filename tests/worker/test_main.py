@@ -261,6 +261,13 @@ def test_run_that_cannot_be_used_says_why(failed, scenario, status, words):
     assert re.search(words, record.reason)
 
 
+def test_run_whose_peak_memory_cannot_be_read_has_a_record_without(tmp_path, code_without_mpi):
+    attempt = attempts.Attempt(tmp_path / "a1", code_without_mpi)
+    record = run_tasks(attempt, fault="peak", fault_rank="all").conclude()
+    assert (record.status, {rank.peak_memory_bytes for rank in record.ranks}) == (OK, {0})
+    assert "no statistics" in attempt.stderr
+
+
 SPIN = """
 import subprocess, sys
 from dlperf_slurm.worker import servers

@@ -232,13 +232,3 @@ def test_clock_of_gpus_reads_each_loss_behind_its_step(monkeypatch):
     assert clock.name == "completion"
     assert len(clock.read_ended_seconds(3)) == 3
     assert all(0 < value < 10 for value in clock.read_step_seconds())
-
-
-def test_allocator_that_counts_nothing_has_no_peak(monkeypatch):
-    def refuse(device):
-        raise tf.errors.InvalidArgumentError(None, None, f"Allocator stats not available: {device}")
-
-    running = sessions.start(make_case("bert"))
-    running._is_gpu = True
-    monkeypatch.setattr(tf.config.experimental, "get_memory_info", refuse)
-    assert running.read_peak_memory_bytes() == 0

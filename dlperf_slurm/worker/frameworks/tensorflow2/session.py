@@ -173,16 +173,10 @@ class TensorFlowSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the peak of TensorFlow's allocator on a GPU, or of resident memory on the CPU.
-
-        Some allocators, as TF_GPU_ALLOCATOR may choose, count nothing: the peak is 0, unknown.
-        """
+        """Return the peak of TensorFlow's allocator on a GPU, or of resident memory on the CPU."""
         if not self._is_gpu:
             return host.read_peak_resident_bytes()
-        try:
-            return int(tf.config.experimental.get_memory_info(self._device)["peak"])
-        except (ValueError, tf.errors.OpError):
-            return 0
+        return int(tf.config.experimental.get_memory_info(self._device)["peak"])
 
     def describe_attention(self) -> str:
         return self._work.describe_attention()
