@@ -380,8 +380,9 @@ def test_sharded_weights_become_those_of_whole_ones(framework, adapter, variant,
         parity, _ = sessions.verify_on_ranks(case, folder)
         parities.append(parity)
     whole, split = parities
-    # PyTorch gathers 16 bits of each weight, those of normalizations too
-    tolerance = 5e-4 if case.axes.precision == "amp-fp16" else 1e-5
+    # PyTorch gathers 16 bits of all weights, JAX of those that are factors of products
+    is_rounded = framework == "pytorch" and case.axes.precision == "amp-fp16"
+    tolerance = 5e-4 if is_rounded else 1e-5
     assert split.gradient_norm == pytest.approx(whole.gradient_norm, rel=tolerance)
     for loss in ("initial_loss", "trained_loss", "trained_evaluation_loss"):
         assert getattr(split, loss) == pytest.approx(getattr(whole, loss), rel=tolerance)

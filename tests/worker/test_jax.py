@@ -424,7 +424,7 @@ def differentiate_gathered(case, axis, gathered_type):
     """Return a matrix's gradients over two devices, the expected ones, and the program's text."""
     jax.config.update("jax_num_cpu_devices", 2)
     mesh = jax.sharding.Mesh(numpy.array(jax.devices()), (device.RANKS,))
-    gather = sharding.choose_gather(case, jnp.dtype(gathered_type))
+    gather = sharding.choose_gather(case)
     random = numpy.random.default_rng(1)
     matrix = random.normal(size=(4, 6)).astype("float32")
     factors = random.normal(size=(2, 4, 6)).astype("float32")
@@ -434,7 +434,9 @@ def differentiate_gathered(case, axis, gathered_type):
 
     def differentiate(part, factor):
         # the sum is of no interest, but its gathering is in the program
-        total, gradient = jax.value_and_grad(lambda p: (gather(p, axis) * factor[0]).sum())(part)
+        total, gradient = jax.value_and_grad(
+            lambda p: (gather(p, axis, gathered_type) * factor[0]).sum()
+        )(part)
         return total[None], gradient
 
     split = P(*[None] * axis, device.RANKS)
@@ -468,13 +470,13 @@ def differentiate_chain(case, gathered_type):
     """Return the text of a program for the gradients of three matrices, split over two devices."""
     jax.config.update("jax_num_cpu_devices", 2)
     mesh = jax.sharding.Mesh(numpy.array(jax.devices()), (device.RANKS,))
-    gather = sharding.choose_gather(case, jnp.dtype(gathered_type))
+    gather = sharding.choose_gather(case)
     parts = dict.fromkeys("abc", numpy.ones((8, 8), numpy.float32))
 
     def compute(parts, x):
         weights = sharding.GatheredWeights(parts, dict.fromkeys(parts, 0), gather)
         for name in weights:
-            x = jnp.sin(x @ weights.read_gathered(name).astype(x.dtype))
+            x = jnp.sin(x @ weights.read_as(name, x.dtype))
         return x.sum()
 
     split = dict.fromkeys(parts, P(device.RANKS))

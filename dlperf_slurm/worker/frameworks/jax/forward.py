@@ -103,7 +103,7 @@ class Forward:
         self._is_checkpointed = case.axes.activation_checkpointing
         self.model = work.builder.build_model(work.definition)
         self.compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
-        self._gather = choose_gather(case, self.compute_type)
+        self._gather = choose_gather(case)
         self._layout = LAYOUTS[case.axes.memory_format]
         self._attention, self._lack_of_cudnn = choose_attention(case, work, self.compute_type)
         self._attention_taken: Set[str] = set()

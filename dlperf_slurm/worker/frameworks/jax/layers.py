@@ -67,10 +67,8 @@ class Scope:
     def cast(self, name: str) -> Array:
         """Return the weight `name` in the type that matrix products and convolutions use."""
         if isinstance(self.weights, GatheredWeights):
-            values = self.weights.read_gathered(name)
-        else:
-            values = self.weights[name]
-        return values.astype(self.compute_type)
+            return self.weights.read_as(name, self.compute_type)
+        return self.weights[name].astype(self.compute_type)
 
 
 # (scope, arrays...) -> an array, or several

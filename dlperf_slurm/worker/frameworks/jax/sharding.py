@@ -14,8 +14,10 @@ from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
 
 # the sharded axis of each weight; None for a weight that every rank has whole
 SplitAxes = Mapping[str, Optional[int]]
-# a rank's part, its sharded axis -> the whole array
-Gather = Callable[[Array, int], Array]
+# a rank's part, its sharded axis, the type to gather it in -> the whole weight
+Gather = Callable[[Array, int, Any], Array]
+# a gradient of the whole weight, the sharded axis -> this rank's part of the sum over all ranks
+SumParts = Callable[[Array, int], Array]
 
 
 def is_sharded(case: Case) -> bool:
@@ -49,18 +51,19 @@ def make_shardings(mesh: Mesh, specs: Any) -> Any:
     )
 
 
-def choose_gather(case: Case, gathered_type: Any) -> Gather:
-    """Return the all-gather of a sharded weight in `gathered_type`, with its gradient.
+def choose_gather(case: Case) -> Gather:
+    """Return the all-gather of sharded weights that the case's device can differentiate.
 
-    The gradient is the sum over all ranks in the weight's own type, of which each rank gets its
-    part.
+    The gradient is summed over all ranks in the weight's own type, whatever type was gathered.
     """
     sum_parts = sum_by_all_to_all if case.device == "cpu" else sum_by_reduce_scatter
-    return lambda part, axis: gather(part, axis, gathered_type, part.dtype, sum_parts)
+    return lambda part, axis, gathered_type: gather(
+        part, axis, gathered_type, part.dtype, sum_parts
+    )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
-def gather(part: Array, axis: int, gathered_type: Any, own_type: Any, sum_parts: Gather) -> Array:
+def gather(part: Array, axis: int, gathered_type: Any, own_type: Any, sum_parts: SumParts) -> Array:
     """All-gather the ranks' parts of a weight along `axis`; `sum_parts` is for the gradient."""
     return lax.all_gather(part.astype(gathered_type), RANKS, axis=axis, tiled=True)
 
@@ -71,8 +74,9 @@ def keep_nothing(part: Array, *settings: Any) -> Tuple[Array, None]:
 
 
 def differentiate(
-    axis: int, gathered_type: Any, own_type: Any, sum_parts: Gather, _: None, gradient: Array
+    axis: int, gathered_type: Any, own_type: Any, sum_parts: SumParts, _: None, gradient: Array
 ) -> Tuple[Array]:
+    """Return the gradient of this rank's part from that of the gathered weight."""
     return (sum_parts(gradient.astype(own_type), axis),)
 
 
@@ -80,11 +84,12 @@ gather.defvjp(keep_nothing, differentiate)
 
 
 def sum_by_reduce_scatter(gradient: Array, axis: int) -> Array:
+    """Sum the gradients of a whole weight over all ranks; return this rank's part along `axis`."""
     return lax.psum_scatter(gradient, RANKS, scatter_dimension=axis, tiled=True)
 
 
 def sum_by_all_to_all(gradient: Array, axis: int) -> Array:
-    """Return the sum over all ranks' gradients of this rank's part, of as many bytes.
+    """Do the work of `sum_by_reduce_scatter`, with as many bytes sent, where Gloo cannot.
 
     Gloo's reduce-scatter may overwrite data that it has yet to send: rank 0 then gets wrong values,
     from 64 KiB on (github.com/jax-ml/jax/issues/40830; jaxlib 0.10.2 too).
@@ -96,7 +101,7 @@ def sum_by_all_to_all(gradient: Array, axis: int) -> Array:
 
 
 class GatheredWeights(Mapping[str, Array]):
-    """Sharded weights by name; reading a weight all-gathers it, and returns it in its own type."""
+    """Sharded weights by name; reading a weight all-gathers it in its own type."""
 
     def __init__(self, weights: Arrays, axes: SplitAxes, gather: Gather) -> None:
         self._weights = weights
@@ -104,12 +109,14 @@ class GatheredWeights(Mapping[str, Array]):
         self._gather = gather
 
     def __getitem__(self, name: str) -> Array:
-        return self.read_gathered(name).astype(self._weights[name].dtype)
+        return self.read_as(name, self._weights[name].dtype)
 
-    def read_gathered(self, name: str) -> Array:
-        """Return a weight in the type in which it was gathered."""
+    def read_as(self, name: str, gathered_type: Any) -> Array:
+        """Return a whole weight in another type, which is also the type that ranks exchange."""
         part, axis = self._weights[name], self._axes[name]
-        return part if axis is None else self._gather(part, axis)
+        return (
+            part.astype(gathered_type) if axis is None else self._gather(part, axis, gathered_type)
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._weights)
