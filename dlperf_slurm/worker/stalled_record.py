@@ -2,7 +2,7 @@
 
 from itertools import groupby
 from pathlib import Path
-from typing import List, Sequence, Tuple
+from typing import Collection, Dict, List, Sequence, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import (
@@ -13,9 +13,11 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.worker.provenance.machine import format_ranges
+from dlperf_slurm.worker.stall_evidence import find_wait, read_evidence, read_native_stack
 from dlperf_slurm.worker.watchdog import (
     PREEMPTED,
     STALLED,
+    STALLS_DIR,
     TIME_LIMIT,
     RankStatus,
     get_silence_path,
@@ -26,6 +28,9 @@ from dlperf_slurm.worker.watchdog import (
 
 ANSWERED_NOTHING = "does not respond: its process is stopped, or waits for a file"
 HELD = "in native code that holds the GIL"
+STOPPED = "does not respond: its process is stopped"
+# process states of proc_pid_stat(5)
+STATES = {"R": HELD, "S": HELD, "T": STOPPED, "t": STOPPED}
 
 
 def read_statuses(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
@@ -48,24 +53,69 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
     if not statuses and not any(stacks.values()):
         return ()
     hosts = next((status.hosts for status in statuses if status.hosts), ())
+    evidence = read_evidence(attempt_dir / STALLS_DIR)
+    states = {int(rank): state for one in evidence for rank, state in one.states.items()}
+    native = {rank: read_native_stack(attempt_dir / STALLS_DIR, rank) for rank in ranks}
     # the likeliest causes come first
     told = {status.rank: _describe_place(status) for status in _sort(statuses)}
     held = {r for r in ranks if stacks[r] and not get_silence_path(attempt_dir, r).exists()}
-    quiet = {r: HELD if r in held else ANSWERED_NOTHING for r in ranks if r not in told}
+    quiet = {
+        rank: STATES.get(states.get(rank, ""), HELD if rank in held else ANSWERED_NOTHING)
+        for rank in ranks
+        if rank not in told
+    }
     words = {**quiet, **told}
     parts = [
         f"{_name_ranks([rank for rank, _ in group], hosts)}: {text}"
         for text, group in groupby(words.items(), key=lambda item: item[1])
     ]
-    message = f"{_describe_cause(statuses)}: {'; '.join(parts)}"
+    cause = _describe_cause(statuses)
+    if cause.startswith(STALLED):
+        waits = {rank: find_wait(stack) for rank, stack in native.items()}
+        compared = _compare_ranks(statuses, [*quiet], waits)
+        cause += f"; {compared}" if compared else ""
+        parts += [f"{device} on {one.host}" for one in evidence for device in one.devices]
+    message = f"{cause}: {'; '.join(parts)}"
     is_preempted = any(status.cause == PREEMPTED for status in statuses)
     return (
         Failure(WHOLE_JOB, "", TERMINATED if is_preempted else "", message, "", False),
         *(
-            Failure(rank, hosts[rank] if hosts else "", "", text, stacks[rank], False)
+            Failure(
+                rank,
+                hosts[rank] if hosts else "",
+                "",
+                text,
+                stacks[rank] + (f"\nNative stack:\n{native[rank]}" if native[rank] else ""),
+                False,
+            )
             for rank, text in words.items()
         ),
     )
+
+
+def _compare_ranks(
+    statuses: Sequence[RankStatus], quiet: Collection[int], waits: Dict[int, str]
+) -> str:
+    """Say whether ranks of a stalled job are behind, or all wait in the same call.
+
+    Returns "" for a single rank, and if no rank responds. `quiet` are the ranks without a
+    status; `waits` has the native function in which a rank waits.
+    """
+    if not statuses or len(statuses) + len(quiet) == 1:
+        return ""
+    most = max((status.phases, status.step) for status in statuses)
+    behind = {
+        *quiet,
+        *(s.rank for s in statuses if s.stopped_seconds or (s.phases, s.step) < most),
+    }
+    if behind:
+        ranks = format_ranges(sorted(behind)).replace(",", ", ")
+        return f"rank {ranks} is behind" if len(behind) == 1 else f"ranks {ranks} are behind"
+    calls = {(status.at, waits[status.rank]) for status in statuses}
+    if len(calls) > 1:
+        return "no rank is behind, but ranks are in different calls"
+    wait = calls.pop()[1]
+    return "no rank is behind, all wait in the same call" + (f" ({wait})" if wait else "")
 
 
 def write_partial_steps(attempt_dir: Path, case: Case) -> int:

@@ -17,13 +17,21 @@ import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Iterator, Optional, Tuple, cast
+from typing import IO, TYPE_CHECKING, Iterable, Iterator, Optional, Set, Tuple, cast
 
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.worker.processes import allow_tracing
 from dlperf_slurm.worker.progress import Position, ProgressMonitor
+from dlperf_slurm.worker.stall_evidence import (
+    EVIDENCE_SECONDS,
+    STACKS_SIGNAL,
+    dump_flight_recorder,
+    has_evidence,
+    start_collector,
+)
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 if TYPE_CHECKING:
@@ -78,8 +86,10 @@ def watch_rank(
     """Run the watchdog of this rank; yields the Position that the main thread has to update."""
     (attempt_dir / STALLS_DIR).mkdir(exist_ok=True)
     stacks = get_stacks_path(attempt_dir, world.rank)
+    allow_tracing()
     with stacks.open("w", encoding="utf-8") as file:
         watch = WatchdogState(attempt_dir, stall_seconds, world, file)
+        faulthandler.register(STACKS_SIGNAL, file)
         thread = threading.Thread(target=watch.run, name="watch", daemon=True)
         thread.start()
         try:
@@ -88,6 +98,7 @@ def watch_rank(
             watch.is_over = True
             signal.pthread_kill(cast(int, thread.ident), TIME_LIMIT_SIGNAL)
             thread.join()
+            faulthandler.unregister(STACKS_SIGNAL)
     stacks.unlink()
     # fails while another rank still has a file in the folder
     with suppress(OSError):
@@ -146,9 +157,12 @@ class WatchdogState:
     def _set_timer(self) -> None:
         """Set faulthandler's timer, which dumps the stacks and ends the rank without the GIL.
 
-        The watchdogs of other ranks expire earlier, and wait for this rank's stacks.
+        The watchdogs of other ranks expire earlier, and wait for this rank's stacks. A rank that
+        shares its host leaves them time to take its native stacks.
         """
         seconds = self._pace.limit_seconds + 2 * self._pace.poll_seconds
+        if self._world.hosts.count(socket.gethostname()) > 1:
+            seconds += self._answer_seconds + EVIDENCE_SECONDS
         if math.isfinite(seconds):
             faulthandler.dump_traceback_later(seconds, file=self._stacks, exit=True)
 
@@ -168,16 +182,24 @@ class WatchdogState:
     def _end(self, cause: str) -> None:
         """Write the status of this rank, wait for that of the others, and end the process.
 
+        After a stall, evidence of each host is collected before any rank ends.
+
         The launcher then ends all remaining ranks. A rank that has finished meanwhile is not ended.
         """
         faulthandler.cancel_dump_traceback_later()
         print(f"rank {self._world.rank}: {cause}, see {STALLS_DIR}", file=sys.stderr, flush=True)
         try:
             faulthandler.dump_traceback(self._stacks)
-            (self._attempt_dir / STALLS_DIR / CALL_FILE).touch()
+            call = self._attempt_dir / STALLS_DIR / CALL_FILE
+            if not call.exists():
+                call.write_text(cause, encoding="ascii")
             status = json.dumps(asdict(self._describe(cause)))
             write_file(get_status_path(self._attempt_dir, self._world.rank), status.encode())
-            self._await_others()
+            waiting = self._await_reports(range(self._world.size), self._answer_seconds)
+            if call.read_text(encoding="ascii") == STALLED:
+                waiting = self._collect_evidence(waiting)
+            for rank in waiting:
+                get_silence_path(self._attempt_dir, rank).touch()
         finally:
             # exit even if the files cannot be written
             if not self.is_over:
@@ -200,16 +222,39 @@ class WatchdogState:
             step_seconds=tuple(position.read_seconds()),
         )
 
-    def _await_others(self) -> None:
-        seconds = ANSWER_SECONDS + LOOKS_TO_ANSWER * self._pace.poll_seconds
+    @property
+    def _answer_seconds(self) -> float:
+        return ANSWER_SECONDS + LOOKS_TO_ANSWER * self._pace.poll_seconds
+
+    def _await_reports(self, ranks: Iterable[int], seconds: float) -> Set[int]:
+        """Wait until these ranks have reported; return those that have not within `seconds`."""
         deadline = time.monotonic() + seconds
-        waiting = set(range(self._world.size))
+        waiting = set(ranks)
         while waiting and time.monotonic() < deadline and not self.is_over:
             waiting = {rank for rank in waiting if not has_reported(self._attempt_dir, rank)}
             time.sleep(POLL_SECONDS)
-        if not self.is_over:
-            for rank in waiting:
-                get_silence_path(self._attempt_dir, rank).touch()
+        return set() if self.is_over else waiting
+
+    def _collect_evidence(self, silent: Set[int]) -> Set[int]:
+        """Have each host's evidence collected, and await it; return the ranks that are silent.
+
+        `silent` are the ranks that have not reported. Only those of hosts on which no rank answers
+        may still report, by their timers.
+        """
+        # in case a debugger does not let go of this rank
+        faulthandler.dump_traceback_later(4 * EVIDENCE_SECONDS, file=self._stacks, exit=True)
+        stalls_dir, own_host = self._attempt_dir / STALLS_DIR, socket.gethostname()
+        start_collector(self._attempt_dir, stalls_dir, own_host)
+        dump_flight_recorder(stalls_dir / f"flight_{self._world.rank}")
+        hosts = dict(enumerate(self._world.hosts or [own_host]))
+        answering = {host for rank, host in hosts.items() if rank not in silent}
+        missing, deadline = set(answering), time.monotonic() + EVIDENCE_SECONDS
+        while missing and time.monotonic() < deadline and not self.is_over:
+            missing = {host for host in missing if not has_evidence(stalls_dir, host)}
+            time.sleep(POLL_SECONDS)
+        unheard = {rank for rank in silent if hosts.get(rank) not in answering}
+        self._await_reports(unheard, self._answer_seconds + EVIDENCE_SECONDS)
+        return {rank for rank in silent if not has_reported(self._attempt_dir, rank)}
 
 
 def has_reported(attempt_dir: Path, rank: int) -> bool:

@@ -32,7 +32,7 @@ SUPPORTED = {"precision": ("fp32", "amp-bf16"), "compiler": ("none",)}
 OUT_OF_MEMORY = OutOfMemory(("spin: out of room",), is_certain=lambda error: has_no_memory(error))
 
 SIGNALS = {name: getattr(signal, f"SIG{name.upper()}") for name in ("kill", "bus", "segv", "stop")}
-DEADLY_FAULTS = ("crash", "memory", "hog", "leave", "sleep", "hold", *SIGNALS)
+DEADLY_FAULTS = ("crash", "memory", "hog", "leave", "sleep", "hold", "wait", *SIGNALS)
 FAULTS = (*DEADLY_FAULTS, "fill", "nan", "count", "weights", "peak")
 HOG_BLOCK_BYTES = 32 * 2**20
 HOG_BLOCKS = 64
@@ -153,8 +153,15 @@ def commit_fault(fault):
     if fault == "leave":
         os._exit(0)
     if fault == "hold":
-        # native code that keeps the GIL, as PyDLL does
-        ctypes.PyDLL(None).sleep(1000)
+        # native code that keeps the GIL, as PyDLL does, in a deadlock that no signal interrupts
+        mutex = ctypes.create_string_buffer(64)
+        while True:
+            ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+    if fault == "wait":
+        from mpi4py import MPI
+
+        # for a message that nobody sends
+        MPI.COMM_WORLD.Recv(bytearray(1), tag=9)
     if fault in SIGNALS:
         os.kill(os.getpid(), SIGNALS[fault])
     fall_asleep()

@@ -76,16 +76,24 @@ def test_no_rank_that_stood_still_is_no_stall_but_all_that_hold_their_interprete
     ("changes", "words"),
     [
         # at the same line they are named together
-        ({}, "stalled: .* 61 s: ranks 0-3: step 4 of 10 (measured), at wait (a.py:7)$"),
+        (
+            {},
+            "stalled: .* 61 s; no rank is behind, all wait in the same call: ranks 0-3: step 4 of "
+            "10 (measured), at wait (a.py:7)$",
+        ),
         # alone at its line
         (
             {2: {"at": "yield (z.py:1)"}},
-            ": rank 2 on n2: step 4 of 10 (measured), at yield (z.py:1); ranks 0-1, 3: ",
+            "; no rank is behind, but ranks are in different calls: rank 2 on n2: step 4 of 10 "
+            "(measured), at yield (z.py:1); ranks 0-1, 3: ",
         ),
         # least far
-        ({1: {"step": 2}, 3: {"step": 2}}, ": ranks 1, 3: step 3 of 10"),
+        (
+            {1: {"step": 2}, 3: {"step": 2}},
+            "; ranks 1, 3 are behind: ranks 1, 3: step 3 of 10",
+        ),
         # an earlier phase before fewer steps
-        ({3: AT_START}, ": rank 3 on n2: start, at wait (a.py:7); ranks 0-2: "),
+        ({3: AT_START}, "; rank 3 is behind: rank 3 on n2: start, at wait (a.py:7); ranks 0-2: "),
         # stopped, though it came as far
         ({1: {"stopped_seconds": 14.0}}, ": rank 1 on n1: no response for 14 s, then step 4 of 10"),
         # told from a stall

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,13 @@ FAULTS = {
     "sleep": f"{STANDING}fall_asleep (session.py:",
     "hold": "in native code",
 }
+# what the record says of the ranks together
+COMPARED = {
+    "stop": "rank 1 is behind",
+    "sleep": "no rank is behind, but ranks are in different calls",
+    "hold": "rank 1 is behind",
+}
+NEEDS_GDB = pytest.mark.skipif(not shutil.which("gdb"), reason="needs gdb for native stacks")
 
 
 @pytest.mark.parametrize(
@@ -127,6 +135,7 @@ class TestRankThatStandsStill:
         assert words[1].startswith(FAULTS[fault])
         assert words[0] in record.reason
         assert words[1] in record.reason
+        assert f" s; {COMPARED[fault]}: rank" in record.reason
         hosts = {failure.host for failure in record.failures if failure.rank >= 0}
         assert hosts == {os.uname().nodename}
         # what is stopped comes first
@@ -140,7 +149,17 @@ class TestRankThatStandsStill:
         assert "in come_to" in stacks[0]
         assert "in commit_fault" in stacks[1] or fault == "stop"
         for rank in (0, 1):
-            assert (attempt.path / STALLS_DIR / f"rank-{rank}.stacks").read_text() == stacks[rank]
+            told = (attempt.path / STALLS_DIR / f"rank-{rank}.stacks").read_text()
+            assert stacks[rank].startswith(told)
+
+    @NEEDS_GDB
+    def test_has_the_native_stack_of_each_rank(self, stalled, fault):
+        """Examine also a rank that holds the GIL, but none that is stopped: it would go on."""
+        _, record = stalled[fault]
+        native = {one.rank: one.traceback.partition("Native stack:")[2] for one in record.failures}
+        assert re.search("^#0 .*sleep", native[0], re.M)
+        function = {"stop": "^$", "sleep": "#0 .*sleep", "hold": "#[0-3] .*mutex_lock"}[fault]
+        assert re.search(function, native[1])
 
     def test_keeps_the_measured_steps_that_had_ended(self, stalled, fault):
         attempt, record = stalled[fault]
@@ -165,9 +184,18 @@ def test_silence_before_the_first_step_is_a_stall_of_the_start(make_attempt):
     assert not (attempt.path / PARTIAL_STEP_SECONDS_FILE).exists()
 
 
+@NEEDS_GDB
+def test_ranks_that_all_wait_in_one_call_are_told_from_one_that_is_behind(make_attempt):
+    attempt = make_attempt(stall_seconds=STALL_SECONDS).launch(fault="wait", fault_rank="all")
+    reason = attempt.conclude().reason
+    assert re.search(
+        r" s; no rank is behind, all wait in the same call \(P?MPI_\w+\): ranks 0-1: ", reason
+    )
+
+
 def test_steps_that_are_slower_than_the_limit_fail_the_case(make_attempt):
     record = make_attempt(stall_seconds=5.0).launch(step_seconds=30).conclude()
-    assert re.match(r"stalled: .* \d+ s: ranks 0-1: step", record.reason)
+    assert re.match(r"stalled: .* \d+ s; .* same call: ranks 0-1: step", record.reason)
 
 
 @pytest.mark.parametrize("stall_seconds", [0.0, STALL_SECONDS])

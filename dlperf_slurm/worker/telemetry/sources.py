@@ -225,14 +225,14 @@ def choose_devices(case: Case, rank_info: RankInfo, environ: Mapping[str, str]) 
     """
     if case.device != "cuda":
         return {}
-    visible = _list_visible(case, environ)
+    visible = list_visible_devices(case, environ)
     if len(visible) >= case.devices_per_node:
         return dict(enumerate(visible)) if rank_info.local_rank == 0 else {}
     own = amd_smi.choose_own(visible, rank_info.local_rank)
     return {} if own is None else {rank_info.local_rank: own}
 
 
-def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:
+def list_visible_devices(case: Case, environ: Mapping[str, str]) -> List[str]:
     """List the devices visible to ranks, at most as many as there are ranks on the host."""
     nvml = load_nvml()
     if nvml is not None:

@@ -1,0 +1,140 @@
+"""Ranks and programs of a host -> the evidence of a stall, within its time limit."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support import attempts
+from support.cases import vary
+
+from dlperf_slurm.contract.case import CASE_FILE
+from dlperf_slurm.contract.json_files import write_json
+from dlperf_slurm.worker import stall_evidence
+from dlperf_slurm.worker.stall_evidence import (
+    HostEvidence,
+    find_wait,
+    has_evidence,
+    main,
+    read_evidence,
+    read_native_stack,
+)
+
+GDB = """[New LWP 8]
+#0  0x7f in epoll_wait () from libc.so.6
+#1  0x7f in gloo::transport::tcp::Loop::run() ()
+#2  0x7f in PMPI_Allreduce ()
+
+Thread 2 (LWP 8 "python"):
+#0  0x7f in ncclCommAbort ()
+"""
+
+
+@pytest.fixture
+def put_program(tmp_path, monkeypatch):
+    """Return a function that puts a shell script on PATH, which has nothing else of interest."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+
+    def put(name, script):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+
+    # one of the machine's own must not run
+    for name in ("py-spy", "gdb", "ncclras"):
+        put(name, "exit 1")
+    return put
+
+
+@pytest.fixture
+def rank(tmp_path):
+    """Start a process in the place of rank 1, which has its stacks file open."""
+    stacks = tmp_path / "rank-1.stacks"
+    stacks.write_text("stacks")
+    with stacks.open("a") as file:
+        process = subprocess.Popen(["sleep", "60"], stdout=file)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def collect(folder, **changes):
+    write_json(folder / CASE_FILE, vary(attempts.CASE, **changes))
+    assert main([str(folder), str(folder), "n1"]) == 0
+    assert has_evidence(folder, "n1")
+    return read_evidence(folder)
+
+
+def test_second_tool_takes_the_stacks_of_a_running_rank(tmp_path, put_program, rank):
+    put_program("gdb", f'[ "$4" = {rank.pid} ] && cat <<"END"\n{GDB}END')
+    put_program("ncclras", "echo one rank is missing")
+    assert collect(tmp_path) == [HostEvidence("n1", {"1": "S"}, ())]
+    stack = read_native_stack(tmp_path, 1)
+    assert stack.startswith("#0  0x7f in epoll_wait")
+    assert "ncclCommAbort" not in stack
+    assert find_wait(stack) == "gloo::transport"
+    assert (tmp_path / "host-n1.ncclras").read_text() == "one rank is missing\n"
+
+
+def test_stopped_rank_is_not_examined(tmp_path, put_program, rank):
+    put_program("gdb", "echo '#0 main'")
+    rank.send_signal(signal.SIGSTOP)
+    os.waitpid(rank.pid, os.WUNTRACED)
+    assert collect(tmp_path) == [HostEvidence("n1", {"1": "T"}, ())]
+    assert read_native_stack(tmp_path, 1) == ""
+
+
+def test_tool_that_hangs_is_ended(tmp_path, put_program, rank, monkeypatch):
+    monkeypatch.setattr(stall_evidence, "PROGRAM_SECONDS", 2)
+    put_program("gdb", "exec sleep 60")
+    put_program("ncclras", "exec sleep 60")
+    began = time.monotonic()
+    assert collect(tmp_path)
+    assert time.monotonic() - began < 20
+    assert read_native_stack(tmp_path, 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("milliwatts", "words"),
+    [
+        (140_000, "GPU 0: 100% use at 140 of 700 W, as when it waits in a collective"),
+        (650_000, "GPU 0: 100% use at 650 of 700 W"),
+    ],
+)
+def test_device_that_is_busy_at_little_power_waits(
+    tmp_path, put_program, fake_nvml, milliwatts, words
+):
+    fake_nvml(
+        {
+            "UtilizationRates": {"gpu": 100, "memory": 0},
+            "PowerUsage": milliwatts,
+            "EnforcedPowerLimit": 700_000,
+        }
+    )
+    (evidence,) = collect(tmp_path, device="cuda", topology="1n1g")
+    assert evidence.devices == (words,)
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_written"), [({"TORCH_FR_BUFFER_SIZE": "9"}, True), ({}, False)]
+)
+def test_flight_recorder_of_pytorch_is_written_if_it_is_on(tmp_path, torch, variables, is_written):
+    program = (
+        "import sys, torch.distributed as d, torch; from pathlib import Path\n"
+        "from dlperf_slurm.worker.stall_evidence import dump_flight_recorder\n"
+        "d.init_process_group('gloo', init_method='file://' + sys.argv[1], rank=0, world_size=1)\n"
+        "d.all_reduce(torch.ones(3))\n"
+        "dump_flight_recorder(Path(sys.argv[2]))\n"
+    )
+    path = tmp_path / "flight_0"
+    command = [sys.executable, "-c", program, str(tmp_path / "meeting"), str(path)]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TORCH_")}
+    subprocess.run(command, check=True, env={**env, **variables}, timeout=120)
+    assert path.exists() is is_written
+    if is_written:
+        entries = pickle.loads(path.read_bytes())["entries"]
+        assert [entry["profiling_name"] for entry in entries] == ["gloo:all_reduce"]
