@@ -27,7 +27,7 @@ _EXIT_CODES = (
 _FILES = (
     ("matrices/*.toml", "what to measure"),
     ("site_configs/*.toml", "what a cluster is; ~/.config/dlperf-slurm/config.toml wins over it"),
-    ("PREFIX/share/doc/dlperf-slurm/*.md", "the documentation; PREFIX/bin has the command"),
+    ("PREFIX/share/doc/dlperf-slurm/*.md", "the documentation, which `dlperf-slurm docs` prints"),
     ("results/RUN/", "a run: what was asked, its scripts, records, journal and report"),
 )
 

@@ -141,7 +141,7 @@ def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:
         prog=program,
         description="Deep-learning benchmarks on Slurm clusters: from a TOML matrix to "
         "reproducible tables.",
-        epilog=f"Options of a command: {program} help COMMAND, or {program} COMMAND --help",
+        epilog=f"Options of a command: {program} help COMMAND. Documentation: {program} docs",
         formatter_class=_make_formatter,
     )
     parser.add_argument("-V", "--version", action="version", version=f"{PROGRAM} {__version__}")

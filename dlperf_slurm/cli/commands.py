@@ -35,6 +35,7 @@ COMMANDS = {
     "parity": ("checks", "check that frameworks compute the same losses and gradients"),
     "audit": ("checks", "recompute figures in tables from other figures, and report wrong ones"),
     "completion": ("completion", "print a completion script for a shell"),
+    "docs": ("docs", "read the documentation: its pages, or one of them"),
 }
 
 NO = "no"

@@ -1,7 +1,5 @@
 """A command's words -> the end of its help: an example to type, and where to read more."""
 
-from pathlib import Path
-
 # words of a command -> arguments of its example, and the page of docs/ about it
 EXAMPLES = {
     "init": ("", "tutorial"),
@@ -37,6 +35,7 @@ EXAMPLES = {
     "import-logs": ("logs/ --dry-run", "logs"),
     "parity": ("pytorch jax", "frameworks"),
     "completion": ("bash", "commands"),
+    "docs": ("statistics#drift", "index"),
     "audit": ("table.csv --threshold 1%", "how-it-works"),
 }
 
@@ -49,15 +48,5 @@ def write_epilog(program: str) -> str:
     """
     words = max((words for words in EXAMPLES if program.endswith(f" {words}")), key=len)
     arguments, page = EXAMPLES[words]
-    return f"Example: {program} {arguments}".rstrip() + f"\nMore: {_find_page(page)}"
-
-
-def _find_page(name: str) -> str:
-    """Return the file of a page of docs/: that of the checkout, or the one that was installed."""
-    package = Path(__file__).parents[1]
-    # an environment, or the folder of pip install --target
-    installed = (parent / "share/doc/dlperf-slurm" for parent in [*package.parents][:4])
-    for folder in (package.parent / "docs", *installed):
-        if (folder / f"{name}.md").is_file():
-            return str(folder / f"{name}.md")
-    return f"docs/{name}.md of the source"
+    tool = program[: -len(words)]
+    return f"Example: {program} {arguments}".rstrip() + f"\nMore: {tool}docs {page}"

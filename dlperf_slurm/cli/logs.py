@@ -35,7 +35,7 @@ def add_commands(commands: "Commands") -> None:
     command = add_command(commands, "import-logs", run_import_logs)
     command.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="file or directory")
     command.add_argument("--format", help="log format; default: detected in each log")
-    text = "TOML file with formats of your own, [formats.NAME]; docs/logs.md has examples"
+    text = f"TOML file with formats of your own, [formats.NAME]; examples: {COMMAND} docs logs"
     command.add_argument("--format-file", type=Path, metavar="FILE", help=text)
     command.add_argument(
         "--rule", help="publisher's rule for the throughput; default: the format's"

@@ -25,6 +25,7 @@ from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, AxisTable, Selection
 from dlperf_slurm.matrix.tables import Matrix
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.worker.models import list_models, load_model
 
 # the keys of a [model] table that are not parameters of the model
@@ -258,7 +259,7 @@ def _check_log_formats(matrix: Matrix, reporter: ProblemCollector) -> None:
                 continue
             rules = [rule.name for rule in load_format(script.format, valid).RULES]
         except ValueError as error:
-            reporter.add(("scripts", name, "format"), f"{error}; docs/logs.md says how to add one")
+            reporter.add(("scripts", name, "format"), f"{error}; to add one: {COMMAND} docs logs")
             continue
         if script.rule and script.rule not in rules:
             reporter.add(
