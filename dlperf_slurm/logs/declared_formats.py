@@ -100,7 +100,7 @@ _ELEMENTS: Dict[str, type] = {
 
 
 FACTS = (*ALL_SETTINGS, "total_batch_size", "sequence_length")
-"""Fields of a run that are facts with these names, unless the table's identity says otherwise."""
+"""Fields of a run that are read from facts of the same names, unless `identity` sets them."""
 _PAIR = re.compile(r"(\w+)=(\S+)")
 _NUMBER = re.compile(rf"{patterns.NUMBER}$")
 
@@ -140,7 +140,7 @@ def make_format(name: str, table: Table) -> TableFormat:
     ends = ("(?P<end>" in line.get("pattern", "") or "end" in line.get("columns", ())
             for line in table["lines"])  # fmt: skip
     if any(ends):
-        end.setdefault("closing_line", "the line of its end is")
+        end.setdefault("closing_line", "the closing line is")
     kinds = sorted((*WINDOWS, *OF_RUN, "values"))
     if kind not in kinds:
         raise FormatError(f"{name}: window.kind: {kind!r} is not one of {', '.join(kinds)}")
@@ -210,7 +210,7 @@ def _compile(where: str, pattern: str) -> Pattern[str]:
 
     def put_in(match: "re.Match[str]") -> str:
         if match[1] not in PIECES:
-            raise FormatError(f"{where}: {{{match[1]}}} is no piece; known: {', '.join(PIECES)}")
+            raise FormatError(f"{where}: unknown name {match[0]}; known: {', '.join(PIECES)}")
         return PIECES[match[1]]
 
     try:
@@ -232,7 +232,10 @@ def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
             _check(f"{where}[{index}]", line, "line", *(other,) * (key in line))
         for name in line.get("metrics", ()):
             if not name.isidentifier() or name in _NO_METRICS:
-                raise FormatError(f"{where}[{index}]: metrics: {name!r} is no name of a value")
+                raise FormatError(
+                    f"{where}[{index}]: metrics: {name!r} is not a valid name; allowed: letters, "
+                    f"digits and _, but not {', '.join(_NO_METRICS)}"
+                )
         if line.get("parameters"):
             made.append(PARAMETERS)
         elif "dll" in line:
@@ -392,7 +395,7 @@ def _make_value(where: str, value: Any) -> MakeValue:
         return lambda run: patterns.get_precision(run.facts, *value["flags"])
     if "precision" in value:
         return lambda run: run.find_precision(value["precision"])
-    raise FormatError(f"{where}: must have one of the keys fact, counts, flags and precision")
+    raise FormatError(f"{where}: must have one of the keys fact, counts, flags or precision")
 
 
 def _multiply(run: TimedRun, value: Table) -> int:
@@ -537,7 +540,7 @@ def _find_last_epoch(run: TimedRun, name: str) -> str:
     if not announced:
         return f"the log does not state how many epochs were planned ({name})"
     if begun not in run.epoch_ends:
-        return f"the log ends in epoch {begun}: the line with its speed is missing"
+        return f"the log ends in epoch {begun}: the line with the epoch's speed is missing"
     if begun + 1 < announced:
         return f"the log ends after epoch {begun}, but the last planned epoch is {announced - 1}"
     return ""
@@ -553,7 +556,7 @@ def _find_short_epoch(run: TimedRun, end: Table) -> str:
     steps = -(-run.read_count(end["samples_per_epoch"]) // per_step) if per_step else 0
     lines = steps // (run.read_count(end["step_interval"]) or 1)
     if not lines or not epochs:
-        return "the log does not state how many iterations were planned (its arguments)"
+        return "the log lacks the script's arguments, which state how many iterations were planned"
     found = [mark.position[0] for mark in run.first_marks]
     if len(set(found)) < epochs or found.count(found[-1]) < lines:
         return (
@@ -585,7 +588,7 @@ def _make_rule(where: str, table: Table) -> PublisherRule:
     _check(where, table, "rule", "name")
     known = [name for name in RULES if name in table]
     if len(known) != 1:
-        raise FormatError(f"{where}: must have one of {', '.join(RULES)}")
+        raise FormatError(f"{where}: must have exactly one of the keys {', '.join(RULES)}")
     fewest, most = table.get("devices", [0, sys.maxsize])
     is_of_every_step = table.get("is_of_every_step", False)
 

@@ -59,7 +59,7 @@ def _read_chunks(stream: "IO[bytes]", path: Path) -> Iterator[bytes]:
     for chunk in iter(lambda: stream.readline(LONGEST_LINE_BYTES), b""):
         remaining -= len(chunk)
         if remaining < 0:
-            raise FileProblem(f"{path}: has more than {LARGEST_LOG_BYTES} bytes")
+            raise FileProblem(f"{path}: has more than {LARGEST_LOG_BYTES} bytes, the limit")
         yield chunk
 
 

@@ -40,12 +40,13 @@ DEVICES_PER_NODE = 8
 ADD_FORMAT = f"to add a format in a few lines of TOML (--format-file): {COMMAND} docs logs"
 
 INCOMPLETE = "incomplete"
-"""Status of a run whose log ends early or has lost lines: it has at most a publisher's figure.
+"""Status of a run whose log ends early or has lost lines.
 
-A record never has this status, nor `MEASURED`, nor `CONTRADICTORY`, with which a run has no figure.
+Such a run has at most a throughput by its publisher's rule. A record never has this status, nor
+`MEASURED`, nor `CONTRADICTORY`; a run with one of the latter two has no throughput.
 """
 MEASURED = "measured"
-"""Status of a run without samples/s, as neither log nor user states all settings this needs."""
+"""Status of a run whose samples/s are unknown, because the log and the user lack a setting."""
 CONTRADICTORY = "contradictory"
 """Status of a run whose printed rates do not agree with its times."""
 MOST_CONTRADICTION = 0.1
@@ -302,7 +303,7 @@ def _find_contradictions(settings: Identity, told: Identity, named: Identity) ->
     Settings that the user gave (`settings`) are left out.
     """
     return [
-        f"{name} is {getattr(told, name)} in the log and {getattr(named, name)} in its name; the "
+        f"{name} is {getattr(told, name)} in the log and {getattr(named, name)} in its path; the "
         "value in the log is used"
         for name in ALL_SETTINGS
         if getattr(told, name)
@@ -332,8 +333,8 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
     if missing:
         options = " ".join(f"--set {name}=..." for name in missing)
         return MEASURED, (
-            f"{_describe_slowest(windows)}; for samples/s neither the log nor its name states "
-            f"{' and '.join(missing)}; add {options}"
+            f"{_describe_slowest(windows)}; samples/s need {' and '.join(missing)}, which neither "
+            f"the log nor its path states; add {options}"
         )
     if not compute_samples_per_s(windows, identity) > 0:
         return FAILED, "the log prints a rate of 0"
@@ -369,9 +370,9 @@ def _find_contradiction(parsed: ParsedRun, identity: Identity) -> str:
     if printed <= 0 or abs(ours / printed - 1) <= MOST_CONTRADICTION:
         return ""
     return (
-        f"the times in the log give {ours:.4g} samples/s, but the printed rates {printed:.4g}: "
-        "the batch size, the number of devices or another setting is wrong or missing, or the "
-        "lines are of several runs"
+        f"the times in the log give {ours:.4g} samples/s, but the printed rates give "
+        f"{printed:.4g}: the batch size, the number of devices or another setting is wrong or "
+        "missing, or the lines are of several runs"
     )
 
 
@@ -400,7 +401,9 @@ def _apply_rules(
     if options.rule_name:
         suiting = [rule for rule in rules if rule.name == options.rule_name]
         if not suiting:
-            return None, rules[0], f"the log format has no publisher's rule {options.rule_name!r}"
+            known = ", ".join(repr(rule.name) for rule in rules)
+            reason = f"the log format has no publisher's rule {options.rule_name!r}; known: {known}"
+            return None, rules[0], reason
     else:
         suiting = [rule for rule in rules if rule.suits(parsed, identity)]
     reasons = []
@@ -408,5 +411,5 @@ def _apply_rules(
         try:
             return rule.compute(parsed, identity), rule, ""
         except RuleError as error:
-            reasons.append(f"no publisher's figure: {rule.name!r} {error}")
+            reasons.append(f"no throughput by the publisher's rule {rule.name!r}, which {error}")
     return None, suiting[0], reasons[0]

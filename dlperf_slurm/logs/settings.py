@@ -11,7 +11,7 @@ from dlperf_slurm.contract.axes import FOLDER, HOROVOD, INFER, ON_DEVICE, PARAME
 from dlperf_slurm.logs.lines import LogLine
 
 CASE_SETTINGS = {"mode": TRAIN, "data": ON_DEVICE, "compiler": "none", "gradient_sync": "native"}
-"""Settings of a case that most logs do not state, and what a case has if they do not."""
+"""Settings of a case that most logs do not state, with their defaults."""
 
 # settings of a run from its log, its file name or the user; SETTINGS are those a record needs
 SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
@@ -38,7 +38,7 @@ WORDS: Dict[str, Dict[str, str]] = {
         **dict.fromkeys(("distributed_all_reduce", "nccl", "device", "local"), "native"),
     },
 }
-"""Words of logs and folders -> this project's names, by setting."""
+"""By setting: words in logs and folder names -> this project's names."""
 
 _IS = r"['\"]?(?:\s{0,3}[:=]\s{0,3}|\s)['\"]?"
 _NAMED: Tuple[Tuple[str, "re.Pattern[str]"], ...] = (

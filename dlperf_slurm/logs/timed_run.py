@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.logs.lines import LogLine
 
 Handler = Callable[["TimedRun", "LogLine", Match[str]], Optional[bool]]
-"""Takes a matching line; returns False to leave it to the patterns behind."""
+"""Function that handles a matching line; it returns False to pass the line to later patterns."""
 Lines = Sequence[Union[Pattern[str], Tuple[Pattern[str], Handler]]]
 
 # NVIDIA's DLLogger prints `DLL time - step metric : value unit ...`
@@ -65,7 +65,7 @@ VALUES: Dict[str, Tuple[str, float]] = {
     "interval_seconds": (INTERVAL, 1.0),
     "microseconds_per_sample": (SAMPLES, -1e6),
 }
-"""What a value counts, by its group, and its factor; a negative one is that of the reciprocal."""
+"""Named group of a value -> its unit and factor; a negative factor is that of the reciprocal."""
 _RATES = [name for name, (unit, _) in VALUES.items() if unit in (SAMPLES, TOKENS, STEPS)]
 PRINTED = {"tflops": "TFLOP/s per device", "mfu": "% MFU", "printed_tokens_per_s": "tokens/s"}
 _KEPT = {*PRINTED, "average"}
@@ -236,13 +236,13 @@ class TimedRun:
     def find_unended_ranks(self, what: str) -> str:
         """Return a message about ranks that timed steps but have no closing line, or "".
 
-        `what` describes that line, such as "its last line is".
+        `what` describes that line, such as "the closing line is".
         """
         missing = sorted(set(self.marks.by_rank) - self.ended_ranks)
         if not missing:
             return ""
         ranks = f"ranks {', '.join(map(str, missing))}" if missing[-1] >= 0 else "the job"
-        return f"the log ends before the end of the run: {what} missing of {ranks}"
+        return f"the log ends before the end of the run: {what} missing for {ranks}"
 
 
 def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) -> bool:
@@ -254,7 +254,7 @@ def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) 
         return handle(run, line, match) is not False
     except (ValueError, OverflowError) as error:
         raise NumberError(
-            f"a pattern of the format matches, but its value is no number: {line.text[:80]!r}"
+            f"a line matches the log format, but its value is not a number: {line.text[:80]!r}"
         ) from error
 
 
@@ -278,9 +278,7 @@ def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int
     if not steps:
         return f"the log does not state how many steps were planned ({announced})"
     found, last = run.first_marks[-1].position[0], steps // per_line * per_line - 1 + first_step
-    return (
-        f"the log ends at step {found}, but the last line is of step {last}" if found < last else ""
-    )
+    return f"the log ends at step {found}; the last planned step is {last}" if found < last else ""
 
 
 def take_line(run: TimedRun, line: "LogLine", match: Match[str]) -> None:

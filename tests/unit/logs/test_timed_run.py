@@ -141,7 +141,7 @@ def test_ranks_that_did_not_end_are_named():
     assert feed(run, "total 5").find_unended_ranks("the end is") == ""
     feed(run, "step 1: 1", rank=4)
     feed(run, "step 1: 1", rank=2)
-    assert run.find_unended_ranks("the end is").endswith("missing of ranks 2, 4")
+    assert run.find_unended_ranks("the end is").endswith("missing for ranks 2, 4")
 
 
 @pytest.mark.parametrize(

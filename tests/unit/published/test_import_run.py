@@ -112,7 +112,7 @@ def test_command_line_outweighs_the_log_and_the_log_its_name(home):
     (told,) = import_log(path, ImportOptions())
     (said,) = import_log(path, ImportOptions(settings=parse_settings(["devices=16", "nodes=2"])))
     assert told.identity.devices == 8
-    assert_problem(told.notes[0], says=("devices", "8 in the log", "4 in its name"))
+    assert_problem(told.notes[0], says=("devices", "8 in the log", "4 in its path"))
     assert len(told.notes) == 3
     assert (said.identity.devices, said.identity.nodes) == (16, 2)
     # the log's own rates are those of 8 devices
@@ -143,7 +143,7 @@ def test_contradiction_is_a_warning(home, capsys):
     copy_log(PYTORCH, "run_gpu4.log")
     code, _, error = run_main(["run_gpu4.log", "--dry-run"], capsys)
     assert code == 0
-    key, says = "warning: run_gpu4.log", ("devices", "8 in the log", "4 in its name")
+    key, says = "warning: run_gpu4.log", ("devices", "8 in the log", "4 in its path")
     assert_problem(error, key=key, says=says)
 
 

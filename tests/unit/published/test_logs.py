@@ -354,7 +354,7 @@ OF_LOGS = {
         (without("Node[1] Epoch[1] Time"), ("node 1", "'Time cost'", "epoch 1"))
     ],
     "oneflow_benchmark_cnn/two_nodes.log": [
-        (without("num_examples"), ("how many iterations", "(its arguments)"))
+        (without("num_examples"), ("how many iterations", "the script's arguments"))
     ],
     "oneflow_benchmark_bert/one_node.log": [
         (without("iter_num"), ("how many steps", "(iter_num)"))
