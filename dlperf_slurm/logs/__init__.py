@@ -202,10 +202,11 @@ def find_formats(lines: Iterable[LogLine], tables: Tables = NO_TABLES) -> List[s
     names = {*list_formats(), *tables}
     signatures = {name: load_format(name, tables).SIGNATURE for name in names}
     # few lines match any SIGNATURE: one joined match per line instead of one per format
-    any_signature = join_patterns(*signatures.values())
+    any_signature = join_patterns(*(signatures[name] for name in names - set(tables)))
+    own = [signatures[name] for name in tables]
     claims: Set[str] = set()
     for line in lines:
-        if any_signature.match(line.text):
+        if any_signature.match(line.text) or any(each.match(line.text) for each in own):
             claims |= {name for name, each in signatures.items() if each.match(line.text)}
     return sorted(claims & set(tables) or claims)
 

@@ -7,11 +7,24 @@ The keys are explained in docs/logs.md. A pattern may use parts of `logs.pattern
 import json
 import re
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from statistics import median
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Pattern, Sequence, Tuple, cast
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Pattern,
+    Sequence,
+    Tuple,
+    cast,
+)
 
 from dlperf_slurm.logs import FormatError, Identity, ParsedRun, PublisherRule, patterns
 from dlperf_slurm.logs.lines import LogLine
@@ -106,12 +119,16 @@ _NUMBER = re.compile(rf"{patterns.NUMBER}$")
 
 
 class TableFormat(NamedTuple):
-    """A log format that a TOML table declares; it has the attributes of `logs.Format`."""
+    """A log format that a TOML table declares; it has the attributes of `logs.Format`.
+
+    `PATTERNS` has the patterns of the table by key, such as "lines[0]".
+    """
 
     SIGNATURE: Pattern[str]
     START: Optional[Pattern[str]]
     RULES: Tuple[PublisherRule, ...]
     start_run: Callable[[], TimedRun]
+    PATTERNS: Dict[str, Pattern[str]]
 
 
 def read_table(path: Path) -> Table:
@@ -164,7 +181,17 @@ def make_format(name: str, table: Table) -> TableFormat:
         if "signature" in table
         else _make_signature(name, lines)
     )
-    return TableFormat(signature, start, tuple(rules), timed.start_run)
+    found = {"start": start, "signature": signature if "signature" in table else None}
+    for key, entries in (("lines", lines), ("announcements", timed.announcements)):
+        if len(entries) == len(table.get(key, ())):
+            found.update((f"{key}[{i}]", _get_pattern(entry)) for i, entry in enumerate(entries))
+    named = {key: pattern for key, pattern in found.items() if pattern is not None}
+    return TableFormat(signature, start, tuple(rules), timed.start_run, named)
+
+
+def _get_pattern(entry: Any) -> Pattern[str]:
+    """Return the pattern of an entry of a format's lines: itself, or with a handler."""
+    return cast("Pattern[str]", entry[0] if isinstance(entry, tuple) else entry)
 
 
 def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
@@ -172,14 +199,19 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
 
     `name` is that of the format. Raises FormatError if there are no such lines.
     """
-    compiled = [line if hasattr(line, "pattern") else line[0] for line in lines]
+    compiled = [_get_pattern(line) for line in lines]
     timed = {"step", "json", "csv", "pairs", *VALUES}
     found = [pattern for pattern in compiled if timed & pattern.groupindex.keys()]
     if not found:
         raise FormatError(
             f"{name}: no pattern has one of the named groups {', '.join(sorted(VALUES))}"
         )
-    return join_patterns(*found)
+    try:
+        return join_patterns(*found)
+    except re.error as error:
+        raise FormatError(
+            f"{name}: signature: is missing, and the lines' patterns cannot be joined: {error}"
+        ) from error
 
 
 def _check(where: str, table: Table, kind: str, *needed: str) -> None:
@@ -213,9 +245,16 @@ def _compile(where: str, pattern: str) -> Pattern[str]:
             raise FormatError(f"{where}: unknown name {match[0]}; known: {', '.join(PIECES)}")
         return PIECES[match[1]]
 
-    try:
+    with _named_errors(where):
         return re.compile(re.sub(r"\{([A-Z_]+)\}", put_in, pattern))
-    except re.error as error:
+
+
+@contextmanager
+def _named_errors(where: str) -> Iterator[None]:
+    """Raise FormatError, with the place `where`, for an invalid regular expression."""
+    try:
+        yield
+    except (re.error, OverflowError, RecursionError) as error:
         raise FormatError(f"{where}: is not a valid regular expression: {error}") from error
 
 
@@ -236,23 +275,28 @@ def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
                     f"{where}[{index}]: metrics: {name!r} is not a valid name; allowed: letters, "
                     f"digits and _, but not {', '.join(_NO_METRICS)}"
                 )
-        if line.get("parameters"):
-            made.append(PARAMETERS)
-        elif "dll" in line:
-            made.append(dll_line(line["dll"], **line["metrics"]))
-        elif "json" in line:
-            prefix = _compile(f"{where}[{index}].json", line["json"]).pattern
-            made.append((re.compile(rf"(?:{prefix})(?P<json>\{{.*\}})\s*$"), _take_json(line)))
-        elif "csv" in line:
-            made += _make_csv(line)
-        elif "pairs" in line:
-            prefix = _compile(f"{where}[{index}].pairs", line["pairs"]).pattern
-            made.append((re.compile(rf"(?:{prefix})(?P<pairs>.*\S)\s*$"), _take_pairs))
-        else:
-            pattern = _compile(f"{where}[{index}].pattern", line.get("pattern", ""))
-            handler = _number_steps(line["steps"]) if "steps" in line else take_line
-            made.append(if_whole(pattern, handler) if line.get("is_whole") else (pattern, handler))
+        with _named_errors(f"{where}[{index}]"):
+            made += _make_entries(f"{where}[{index}]", line)
     return made
+
+
+def _make_entries(where: str, line: Table) -> List[Any]:
+    """Return the (pattern, handler) entries of one of a format's lines."""
+    if line.get("parameters"):
+        return [PARAMETERS]
+    if "dll" in line:
+        return [dll_line(line["dll"], **line["metrics"])]
+    if "json" in line:
+        prefix = _compile(f"{where}.json", line["json"]).pattern
+        return [(re.compile(rf"(?:{prefix})(?P<json>\{{.*\}})\s*$"), _take_json(line))]
+    if "csv" in line:
+        return _make_csv(line)
+    if "pairs" in line:
+        prefix = _compile(f"{where}.pairs", line["pairs"]).pattern
+        return [(re.compile(rf"(?:{prefix})(?P<pairs>.*\S)\s*$"), _take_pairs)]
+    pattern = _compile(f"{where}.pattern", line.get("pattern", ""))
+    handler = _number_steps(line["steps"]) if "steps" in line else take_line
+    return [if_whole(pattern, handler) if line.get("is_whole") else (pattern, handler)]
 
 
 def _number_steps(steps: int) -> Handler:

@@ -25,6 +25,7 @@ from dlperf_slurm.logs import (
 from dlperf_slurm.logs.failures import FailureScan
 from dlperf_slurm.logs.hardware import LogHardware, scan_hardware
 from dlperf_slurm.logs.lines import LogLine, read_lines
+from dlperf_slurm.logs.match_limit import MatchClock, SlowMatchError, find_slow_pattern
 from dlperf_slurm.logs.path_settings import read_name, read_path_date, read_path_hardware
 from dlperf_slurm.logs.publisher_rules import RuleError
 from dlperf_slurm.logs.settings import ALL_SETTINGS
@@ -69,9 +70,10 @@ class ImportOptions:
     least_steps: int = 0
     most_lines: int = 0
     reads_path: bool = True
+    clock: MatchClock = field(default_factory=MatchClock, compare=False, repr=False)
 
     def read_lines(self, path: Path) -> Iterator[LogLine]:
-        return itertools.islice(read_lines(path), self.most_lines or None)
+        return self.clock.watch(itertools.islice(read_lines(path), self.most_lines or None))
 
     def read_name(self, path: Path) -> Identity:
         return read_name(path) if self.reads_path else Identity()
@@ -110,7 +112,39 @@ class ImportedRun:
 
 
 def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
-    """Import the runs of one log; a log that is unreadable or of no format gives one failed run."""
+    """Import the runs of one log.
+
+    A log that is unreadable, of no format, or whose lines take too long to match, gives one failed
+    run.
+    """
+    options = dataclasses.replace(options, clock=MatchClock())
+    try:
+        with options.clock.limited():
+            return _import_log(path, options)
+    except SlowMatchError:
+        reason = _explain_slow_match(options)
+    identity = _merge(options.settings, options.read_name(path))
+    return [ImportedRun(str(path), path, "", identity, FAILED, reason)]
+
+
+def _explain_slow_match(options: ImportOptions) -> str:
+    """Return which pattern of the chosen format, or of the user's own, takes too long."""
+    text = options.clock.line or ""
+    names = [name for name in (options.format_name or "", *options.tables) if name]
+    where = ", ".join(f"formats.{name}" for name in dict.fromkeys(names))
+    for name in names:
+        patterns = getattr(load_format(name, options.tables), "PATTERNS", {})
+        key = find_slow_pattern(patterns, text)
+        if key:
+            where = f"formats.{name}: {key}"
+            break
+    return (
+        f"{where}: a pattern takes too long to match {text[:80]!r}: a repeat in a repeat, such as "
+        "(a+)+, tries all ways to split a line; write a+"
+    )
+
+
+def _import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
     try:
         names = [options.format_name]
         if not options.format_name:

@@ -249,7 +249,7 @@ def _check_log_formats(matrix: Matrix, reporter: ProblemCollector) -> None:
         try:
             load_format(name, matrix.formats)
         except FormatError as error:
-            reporter.add(("formats", name), str(error))
+            reporter.add(("formats", name), str(error).removeprefix(f"formats.{name}: "))
             continue
         valid[name] = table
     for name, script in matrix.scripts.items():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -144,6 +145,11 @@ def test_user_s_format_outweighs_a_shipped_one(home, capsys):
         ("lines = [{ pattern = 'x' }]", ("formats.own", "tokens_per_s")),
         ("lines = [{ pattern = '(' }]", ("formats.own", "lines[0].pattern")),
         ("lines = [{ csv = ',' }]", ("formats.own", "lines[0]", "columns")),
+        (f"lines = [{{ pattern = '{'(' * 5000}{')' * 5000}' }}]", ("formats.own", "lines[0]")),
+        ("lines = [{ pattern = 'x{99999999999}' }]", ("formats.own", "lines[0]")),
+        ("lines = [{ json = '(?P<json>x)' }]", ("formats.own", "lines[0]", "json")),
+        ("lines = [{ dll = '(', metrics = { step = 'x' } }]", ("formats.own", "lines[0]")),
+        ("lines = [{ pattern = '(?P<a>x)(?P<step>(?P=a))' }]", ("formats.own", "signature")),
         (
             "lines = [{ pattern = '(?P<step>x)' }]\nwindow = { kind = 'x' }",
             ("window.kind", "total"),
@@ -155,6 +161,25 @@ def test_mistake_in_the_file_is_named(home, capsys, declared, says):
     code, _, error = _import(capsys)
     assert code == 2
     assert_problem(error, says=says)
+
+
+@pytest.mark.parametrize(
+    ("declared", "key"),
+    [
+        ("lines = [{ pattern = 'it (?P<step>(a|a)*)b' }]", "lines[0]"),
+        ("start = '(.*)*b'\nlines = [{ pattern = 'it (?P<step>x)' }]", "start"),
+        ("lines = [{ pattern = 'it (?P<step>x)' }]\nannouncements = [{ pattern = '(i?.+)+b' }]",
+         "announcements[0]"),
+    ],
+)  # fmt: skip
+def test_pattern_that_backtracks_without_end_is_named(home, capsys, declared, key):
+    _write(home, declared, ["it " + "a" * 60])
+    before = time.process_time()
+    code, printed, _ = _import(capsys, "--json", "--format", "own")
+    assert time.process_time() - before < 10
+    (entry,) = json.loads(printed)
+    assert (code, entry["status"], entry["log"]) == (5, "failed", "a.log")
+    assert entry["reason"].startswith(f"formats.own: {key}: ")
 
 
 @pytest.mark.parametrize("line", ["it x", "it 1e9999", "nothing"])

@@ -314,6 +314,7 @@ MISTAKES = [
 def test_mistake_says_where_what_and_what_is_allowed(text, line, key, says):
     (mistake,) = read_mistakes(text)
     assert_problem(mistake, file="matrix.toml", line=line, key=key, says=says)
+    assert mistake.count(f"{key}: ") == 1
 
 
 def test_table_that_is_missing_is_required():
