@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from dlperf_slurm.results.node_verdicts import NodeVerdicts
 
 
+# a workload that gives the same bits on equal nodes, as far as the framework can
+_DETERMINISTIC = (
+    *(f"protocol.min_{phase}_seconds=0" for phase in ("warmup", "measured")),
+    'env.DLPERF_SLURM_DETERMINISTIC="1"',
+)
+
+
 def add_commands(commands: "Commands") -> None:
     """Add the commands `sweep` and `nodes` to the parser."""
     parser = add_command(commands, "sweep", run_sweep)
@@ -37,6 +44,8 @@ def add_commands(commands: "Commands") -> None:
         help="nodes to measure, such as n[1-8] (default: all of the site's partition)")  # fmt: skip
     parser.add_argument("--blocks", type=int, default=5, metavar="N",
         help="number of repeats of each case on each node (default: 5; at least 3)")  # fmt: skip
+    parser.add_argument("--bits", action="store_true",
+        help="compare losses bit by bit: deterministic kernels, fixed steps")  # fmt: skip
     parser.add_argument(
         "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
     )
@@ -64,6 +73,7 @@ def run_sweep(options: argparse.Namespace) -> None:
             f"--blocks: {options.blocks} is not allowed; allowed: at least {LEAST_BLOCKS}, "
             "with which a slow node can be told from noise"
         )
+    options.set = [*(_DETERMINISTIC if options.bits else ()), *options.set]
     with print_result(options) as runs:
         _, loaded, plan = load_plan(options, must_reach_cluster=False)
         if loaded.site.scheduler != "slurm":

@@ -22,6 +22,7 @@ from dlperf_slurm.results.node_verdicts import (
     NOT_MEASURED,
     SLOW,
     UNDECIDED,
+    WRONG,
     NodeVerdicts,
 )
 from dlperf_slurm.results.notes import CASE
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2
 # in the order of the table
-_ORDER = (FAILED, SLOW, UNDECIDED, NOT_MEASURED, ABSENT, GOOD)
+_ORDER = (FAILED, WRONG, SLOW, UNDECIDED, NOT_MEASURED, ABSENT, GOOD)
 # file of the report folder -> verdicts of the nodes in it, for --nodelist and --exclude
-_LISTS = {"good_nodes.txt": (GOOD,), "bad_nodes.txt": (FAILED, SLOW)}
+_LISTS = {"good_nodes.txt": (GOOD,), "bad_nodes.txt": (FAILED, WRONG, SLOW)}
 
 
 def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
@@ -71,7 +72,7 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
 def _explain(differences: Sequence[Difference], node: str, verdict: str, reason: str) -> str:
     """Return the reason of a verdict on a node; for a bad node also its `differences`."""
     own = [one.describe() for one in differences if node in one.nodes]
-    if verdict not in (FAILED, SLOW) or not own:
+    if verdict not in (FAILED, WRONG, SLOW) or not own:
         return reason
     return f"{reason}; differs from other nodes: {list_some(own)}"
 
@@ -130,7 +131,7 @@ def _describe_method(verdicts: NodeVerdicts) -> str:
         "ratio to the median of the nodes that are not slow, block by block: median over the "
         "blocks (95 % interval); slow: significantly slower, at 5 % for all nodes and figures "
         f"together, and by at least {format_percent(verdicts.least_effect)} "
-        "(docs/statistics.md, slow nodes)"
+        "(docs/statistics.md, slow nodes)" + "".join(f"; {note}" for note in verdicts.bit_notes)
     )
 
 
@@ -187,11 +188,11 @@ def write_lists(run: Run, verdicts: NodeVerdicts) -> list[Path]:
 def guard_nodes(sweeps: Sequence[NodeVerdicts]) -> None:
     """Raise an error unless all nodes of the sweep are good.
 
-    BadNodesError for failed or slow nodes, else CasesFailedError for nodes that were not measured,
+    BadNodesError for bad nodes, else CasesFailedError for nodes that were not measured,
     else InconclusiveError for undecided nodes. The message names the nodes of all these kinds.
     """
     errors: Sequence[tuple[str, type[DlperfError]]] = (
-        *((FAILED, BadNodesError), (SLOW, BadNodesError)),
+        *((kind, BadNodesError) for kind in (FAILED, WRONG, SLOW)),
         *((NOT_MEASURED, CasesFailedError), (UNDECIDED, InconclusiveError)),
     )
     found = [

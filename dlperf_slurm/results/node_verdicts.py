@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
+from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.manifest import Manifest, get_node
 from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import LISTS, NUMBER, TEXT, make_frame_of_values
 from dlperf_slurm.results.history.node_facts import group_comparable_nodes
+from dlperf_slurm.results.loss_bits import BitVerdicts, compare_bits
 from dlperf_slurm.results.node_differences import (
     Difference,
     list_differences,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 GOOD = "good"
+WRONG = "computes differently"
 SLOW = "slow"
 FAILED = "failed"
 UNDECIDED = "undecided"
@@ -54,7 +57,8 @@ class NodeVerdicts:
     """The verdicts on the nodes of a sweep.
 
     `figures` names what was compared, such as "throughput"; `nodes` has a row per node with the
-    columns NODES; `least_effect` is the slowdown from which a node is slow, such as 0.02.
+    columns NODES; `least_effect` is the slowdown from which a node is slow, such as 0.02;
+    `bit_notes` says what a deterministic sweep compared of losses and weights.
     """
 
     manifest: Manifest
@@ -62,6 +66,7 @@ class NodeVerdicts:
     least_effect: float
     differences: Sequence[Difference]
     nodes: "DataFrame" = field(compare=False, repr=False)
+    bit_notes: Sequence[str] = ()
 
     def list_nodes(self, *verdicts: str) -> list[str]:
         """List the nodes with one of these verdicts."""
@@ -78,7 +83,8 @@ def judge_nodes(
     if one of these figures is lower than on the other nodes by `least_effect` (0.02: 2 %), failed
     if a repeat on it has no valid record, and undecided if it seems slow or has too few blocks
     (`stats.slow_nodes`). A node that is both failed and slow is failed.
-    Nodes are compared with those of their kind: the same model of GPU and CPU.
+    Nodes are compared with those of their kind: the same model of GPU and CPU. A node of a
+    deterministic sweep computes differently if its losses differ in a bit from most others'.
     """
     facts = read_node_facts([(manifest, cases)])
     kinds = name_kinds(facts)
@@ -104,6 +110,14 @@ def judge_nodes(
     for case in measured:
         for outcome in case.outcomes:
             by_node[get_node(outcome.repeat, manifest.nodes)].append(outcome)
+    bits = BitVerdicts()
+    for case in measured:
+        of_case: dict[str, list[Record]] = {}
+        for outcome in case.outcomes:
+            if outcome.record:
+                node = get_node(outcome.repeat, manifest.nodes)
+                of_case.setdefault(node, []).append(outcome.record)
+        compare_bits(of_case, kinds, bits)
     for index, (node, outcomes) in enumerate(by_node.items()):
         verdict, reason = _decide_verdict(outcomes, effects[index], [*figures], least_effect)
         kind = kinds.get(node, "")
@@ -112,6 +126,11 @@ def judge_nodes(
             reason = ", ".join(filter(None, ("no other node is of its kind", described)))
         elif verdict in (SLOW, UNDECIDED) and node in apart:
             reason += "; measured before or after most other nodes: a drift may be the cause"
+        if node in bits.different and verdict != FAILED:
+            also = f"; also slow: {reason}" if verdict == SLOW else ""
+            verdict, reason = WRONG, bits.different[node] + also
+        elif node in bits.unsure and verdict in (GOOD, UNDECIDED):
+            verdict, reason = UNDECIDED, "; ".join(filter(None, (bits.unsure[node], reason)))
         count = sum(outcome.record is not None for outcome in outcomes)
         rows.append((node, verdict, count, len(outcomes), effects[index], reason))
     for text in manifest.absent_nodes:
@@ -120,6 +139,7 @@ def judge_nodes(
     return NodeVerdicts(
         *(manifest, [*figures], least_effect, list_differences(facts)),
         make_frame_of_values(NODES, rows),
+        tuple(dict.fromkeys(bits.notes)),
     )
 
 
@@ -211,7 +231,7 @@ def _is_open(problem: str) -> bool:
 def find_bad_nodes(
     sweeps: Sequence[NodeVerdicts], others: Sequence[Sequence[CaseOutcomes]]
 ) -> dict[str, str]:
-    """Return by node the verdicts on slow and failed nodes of sweeps, and on slow ones of others.
+    """Return by node the verdicts on bad nodes of sweeps, and on slow ones of others.
 
     `others` are the cases of other runs, in which a node is slow if it was the slowest of a repeat
     more often than by chance.
@@ -224,6 +244,6 @@ def find_bad_nodes(
     ]
     bad = {slow.machine.host: SLOW for slow in find_slow_machines(contests)}
     for verdicts in sweeps:
-        for kind in (SLOW, FAILED):
+        for kind in (SLOW, WRONG, FAILED):
             bad.update(dict.fromkeys(verdicts.list_nodes(kind), kind))
     return bad

@@ -44,6 +44,7 @@ from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.worker import ending, servers
 from dlperf_slurm.worker.accuracy import train_to_accuracy
 from dlperf_slurm.worker.data_sources import open_batches
+from dlperf_slurm.worker.determinism import SWITCH, make_deterministic
 from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.failures import report_failure, write_failure
@@ -223,6 +224,8 @@ def measure_case(
     # inference needs no communication between ranks
     framework_size = 1 if case.axes.mode == INFER else rank_info.world_size
     read = read_on_node(case, attempt_dir)
+    if os.environ.get(SWITCH) == "1":
+        make_deterministic(case.axes.framework)
     with ImportTimer() as imports:
         session = start_session(read, replace(rank_info, world_size=framework_size))
     check_parameter_count(case, session)

@@ -8,6 +8,8 @@ import sys
 from importlib import import_module
 from typing import Dict
 
+# "1" has measured cases compute deterministically; `sweep --bits` sets it in [env]
+SWITCH = "DLPERF_SLURM_DETERMINISTIC"
 # What each framework, or a library that it uses, reads when first used: cuBLAS ("Results
 # reproducibility"), TensorFlow (core/util/determinism.cc), MXNet and Paddle (their environment
 # variables). For OneFlow, MegEngine and MindSpore no setting is known that makes a whole step
@@ -32,7 +34,7 @@ def make_deterministic(framework: str) -> None:
         # warn_only: operations without a deterministic kernel still run, with a warning on standard
         # error
         import_module("torch").use_deterministic_algorithms(True, warn_only=True)
-    print("verify: deterministic kernels are used where they exist", file=sys.stderr, flush=True)
+    print("deterministic kernels are used where they exist", file=sys.stderr, flush=True)
 
 
 def choose_variables(framework: str, environ: Dict[str, str]) -> Dict[str, str]:

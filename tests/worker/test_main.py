@@ -350,6 +350,15 @@ def attempt(tmp_path, code_without_mpi):
     return attempts.Attempt(tmp_path / "a1", code_without_mpi)
 
 
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_case_is_deterministic_if_its_environment_says_so(attempt, monkeypatch, switch):
+    monkeypatch.setenv("DLPERF_SLURM_DETERMINISTIC", switch)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    platform = run_tasks(attempt).read_record().platform
+    assert platform["env.DLPERF_SLURM_DETERMINISTIC"] == switch
+    assert ("env.CUBLAS_WORKSPACE_CONFIG" in platform) == (switch == "1")
+
+
 @pytest.fixture(scope="module")
 def by_torchrun(tmp_path_factory, code_without_mpi, torch):
     """Run a good attempt, and one whose rank 1 is killed, with the real torchrun."""

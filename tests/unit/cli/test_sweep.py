@@ -5,7 +5,14 @@ import stat
 import sys
 
 import pytest
-from builders import list_directives, print_queue, run_main, write_matrix, write_program
+from builders import (
+    SMALL_MATRIX,
+    list_directives,
+    print_queue,
+    run_main,
+    write_matrix,
+    write_program,
+)
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.times import format_now
@@ -60,6 +67,19 @@ def test_each_node_that_runs_jobs_has_an_array_job_of_its_own(cluster, home, cap
     # block after block, so that all nodes measure a block at about the same time
     assert all(repeats == sorted(repeats) for repeats in by_node.values())
     assert sorted(set(by_node["n2"])) == [2, 5, 8, 11]
+
+
+def test_sweep_of_bits_takes_fixed_steps_and_deterministic_kernels(cluster, home, capsys):
+    matrix = SMALL_MATRIX.replace('["1n1g", "1n2g", "2n2g"]', '"1n1g"')
+    write_matrix(f"{matrix}min_measured_seconds = 20\n")
+    for options, is_fixed in (([], False), (["--bits"], True)):
+        words = ["sweep", "matrix.toml", "--site", "./tiny.toml", "--unchecked", *options]
+        assert run_main(words, capsys)[0] == 0
+        run = find_run(None, home / "results")
+        (case,) = run.manifest.cases
+        assert case.protocol.get("min_measured_seconds", 0) == (0 if is_fixed else 20)
+        script = run.get_script_path("1n1g-n1").read_text(encoding="utf-8")
+        assert ("DLPERF_SLURM_DETERMINISTIC=1" in script) == is_fixed
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,18 @@ from builders import (
 from dlperf_slurm.errors import BadNodesError, CasesFailedError, InconclusiveError
 from dlperf_slurm.reports.node_verdicts_text import guard_nodes, serialize_nodes, tabulate_nodes
 from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
+from dlperf_slurm.results.loss_bits import BitVerdicts, compare_bits
 from dlperf_slurm.results.node_verdicts import _find_apart, find_bad_nodes, judge_nodes
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
 BLOCKS = 4
 
 
-def judge(factors=None, problems=None, absent=(), facts=None, hours=None):
+def judge(factors=None, problems=None, absent=(), facts=None, hours=None, losses=None):
     """Judge eight nodes; `factors` are on the throughput of a node, `problems` in its place.
 
-    `facts` are those that the records of a node have, `hours` the hour in which it was measured.
+    `facts` are those that the records of a node have, `hours` the hour in which it was measured,
+    `losses` of each block of a node, 1 if it is not there.
     """
     factors, problems, facts, hours = factors or {}, problems or {}, facts or {}, hours or {}
     planned = make_planned_case(repeats=len(NODES) * BLOCKS)
@@ -39,9 +41,12 @@ def judge(factors=None, problems=None, absent=(), facts=None, hours=None):
     for number, outcome in enumerate(measured):
         node = NODES[number % len(NODES)]
         times = (f"2024-05-01T{hours.get(node, 12)}:{minutes}:00Z" for minutes in ("00", "01"))
+        (rank,) = outcome.record.ranks
+        loss = (losses or {}).get(node, [1.0] * BLOCKS)[number // len(NODES)]
         record = replace(
             outcome.record,
             platform=facts.get(node, {}),
+            ranks=(replace(rank, final_loss=loss),),
             job={"SLURM_JOB_NODELIST": node},
             **dict(zip(("started_at", "ended_at"), times)),
         )
@@ -167,3 +172,63 @@ def test_slow_node_of_a_run_that_is_no_sweep_is_found_by_its_ranks():
         records.append(make_record(case, ranks=tuple(ranks)))
     outcomes = [Outcome(planned.case_id, n, record, "") for n, record in enumerate(records, 1)]
     assert find_bad_nodes([], [[CaseOutcomes(planned, tuple(outcomes))]]) == {"n3": "slow"}
+
+
+DETERMINISTIC = {node: {"env.DLPERF_SLURM_DETERMINISTIC": "1"} for node in NODES}
+NEXT = 1.0000000000000002
+OLD_DRIVER = {"gpu_driver": "550"}
+
+
+@pytest.mark.parametrize(
+    ("losses", "facts", "verdicts", "note"),
+    [
+        ({}, DETERMINISTIC, {}, "equal on 8 of 8"),
+        # by the last bit, in each block
+        ({"n2": [NEXT] * 4}, DETERMINISTIC, {"n2": "computes differently"}, "equal on 7 of 8"),
+        ({"n2": [NEXT, 3.0, 4.0, 5.0]}, DETERMINISTIC, {"n2": "computes differently"}, "7 of 8"),
+        ({"n2": [1.0, NEXT, 1.0, 1.0]}, DETERMINISTIC, {"n2": "undecided"}, "7 of 8"),
+        (
+            {"n2": [NEXT] * 4, "n3": [NEXT] * 4},
+            DETERMINISTIC,
+            {"n2": "computes differently", "n3": "computes differently"},
+            "6 of 8",
+        ),
+        # without deterministic kernels, a majority, or equal software nothing is said of a node
+        ({"n2": [NEXT] * 4}, {}, {}, ""),
+        ({node: [NEXT] * 4 for node in NODES[:4]}, DETERMINISTIC, {}, "not judged"),
+        ({node: [1.0, NEXT, 1.0, 2.0] for node in NODES[:5]}, DETERMINISTIC, {}, "vary from block"),
+        (
+            {"n2": [NEXT] * 4},
+            {**DETERMINISTIC, "n2": {**DETERMINISTIC["n2"], **OLD_DRIVER}},
+            {},
+            "n2: too few equal nodes",
+        ),
+    ],
+)
+def test_node_whose_losses_differ_in_a_bit_is_named(losses, facts, verdicts, note):
+    judged = judge(losses=losses, facts=facts)
+    assert get_verdicts(judged) == {**dict.fromkeys(NODES, "good"), **verdicts}
+    assert note in "; ".join(judged.bit_notes)
+    assert bool(note) == bool(judged.bit_notes)
+    (table,) = tabulate_nodes(judged)[:1]
+    assert note in table.caption
+    if "computes differently" in verdicts.values():
+        with pytest.raises(BadNodesError, match="n2"):
+            guard_nodes([judged])
+        assert "bits of losses" in " ".join(judged.nodes.reason)
+
+
+def test_node_that_computes_differently_is_bad_and_may_be_slow_too():
+    judged = judge({"n2": 0.9}, facts=DETERMINISTIC, losses={"n2": [NEXT] * 4})
+    (reason,) = judged.nodes.reason[judged.nodes.node == "n2"]
+    assert "slow: throughput" in reason
+    assert find_bad_nodes([judged], []) == {"n2": "computes differently"}
+
+
+def test_bits_of_other_numbers_of_steps_are_not_compared():
+    records = {node: [make_record(platform=DETERMINISTIC[node])] * 2 for node in NODES[:3]}
+    records["n1"] = [replace(records["n1"][0], measured_steps=200)] * 2
+    verdicts = BitVerdicts()
+    compare_bits(records, {}, verdicts)
+    assert (verdicts.different, verdicts.unsure) == ({}, {})
+    assert "steps" in verdicts.notes[0]

@@ -1,0 +1,109 @@
+"""Deterministic repeats of a sweep -> the nodes whose losses differ in a bit from most others'."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.results.provenance import NOT_COMPARED
+from dlperf_slurm.worker.determinism import SWITCH
+
+LEAST_NODES = 3
+LEAST_BLOCKS = 2
+# facts of the platform that may change how a framework computes
+_SOFTWARE = ("cgroup_cpus", "cpus_allowed", "cuda_driver", "gpu_driver", "gpu_mig", "libraries")
+
+# loss and sum of the weights of each rank, after the last step
+Bits = tuple[tuple[float, float], ...]
+
+
+@dataclass
+class BitVerdicts:
+    """The nodes that compute differently in all of their blocks, or in some, with the reason.
+
+    `notes` says for each group of equal nodes what was compared, or why nothing could be.
+    """
+
+    different: dict[str, str] = field(default_factory=dict)
+    unsure: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def compare_bits(
+    records: Mapping[str, Sequence[Record]], kinds: Mapping[str, str], verdicts: BitVerdicts
+) -> None:
+    """Compare the losses and weights of one case's repeats between nodes, and add to `verdicts`.
+
+    Nodes are compared with those of their kind that have the same software. More than half of them
+    must have computed the same bits in all of their blocks.
+    """
+    groups: dict[object, dict[str, list[Record]]] = {}
+    for node, own in records.items():
+        if len(own) >= LEAST_BLOCKS and all(map(is_deterministic, own)):
+            alike = (kinds.get(node, ""), _list_software(own[0]))
+            groups.setdefault(alike, {})[node] = list(own)
+    for group in groups.values():
+        if len(group) < LEAST_NODES:
+            verdicts.notes.append(f"{', '.join(group)}: too few equal nodes to compare bits")
+            continue
+        if len({_list_steps(record) for own in group.values() for record in own}) > 1:
+            verdicts.notes.append("bits not compared: the numbers of steps or seeds differ")
+            continue
+        _compare_group({n: [*map(_get_bits, own)] for n, own in group.items()}, verdicts)
+
+
+def is_deterministic(record: Record) -> bool:
+    """Return whether a repeat used deterministic kernels, where the framework has them."""
+    return record.platform.get(f"env.{SWITCH}") == "1" and not record.case.log_format
+
+
+def _list_software(record: Record) -> frozenset[tuple[str, str]]:
+    of_platform = {
+        name: value
+        for name, value in record.platform.items()
+        if name in _SOFTWARE or name.startswith("env.")
+    }
+    facts = {**of_platform, **record.versions}
+    return frozenset((name, facts[name]) for name in facts if name not in NOT_COMPARED)
+
+
+def _list_steps(record: Record) -> tuple[int, ...]:
+    return record.warmup_steps, record.measured_steps, record.case.seed
+
+
+def _get_bits(record: Record) -> Bits:
+    return tuple((rank.final_loss, rank.weight_sum) for rank in record.ranks)
+
+
+def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) -> None:
+    """Add the verdicts on equal nodes; `bits` has those of each block, by node."""
+    varying = [node for node, own in bits.items() if len({*own}) > 1]
+    counts = Counter(own[0] for node, own in bits.items() if node not in varying)
+    usual, count = counts.most_common(1)[0] if counts else (None, 0)
+    if usual is None or 2 * count <= len(bits):
+        why = f"no bits are those of most of {len(bits)} nodes"
+        if 2 * len(varying) >= len(bits):
+            why = f"not deterministic: bits vary from block to block on {len(varying)} nodes"
+        verdicts.notes.append(f"bits not judged: {why}")
+        return
+    verdicts.notes.append(f"bits of losses and weights equal on {count} of {len(bits)} nodes")
+    for node, own in bits.items():
+        others = [one for one in own if one != usual]
+        if others:
+            words = f"bits of losses or weights{_name_ranks(usual, others)} differ from those of "
+            words += f"{count} nodes in {len(others)} of {len(own)} blocks"
+            if len(others) == len(own):
+                verdicts.different[node] = words
+            else:
+                verdicts.unsure[node] = f"{words}: sweep again with more blocks"
+
+
+def _name_ranks(usual: Bits, others: Sequence[Bits]) -> str:
+    """Name the ranks, and so the devices, whose bits differ; "" if those of all ranks do."""
+    found = {
+        rank
+        for other in others
+        for rank, (one, right) in enumerate(zip(other, usual))
+        if one != right
+    }
+    return f" of rank {', '.join(map(str, sorted(found)))}" if len(found) < len(usual) else ""
