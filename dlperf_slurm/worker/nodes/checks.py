@@ -42,6 +42,7 @@ _ACTION_XID = 154
 _ACTION = re.compile(r" to 0x[0-9a-f]+ \((.+)\)")
 # "[ 1234.567890] NVRM: Xid (PCI:0000:18:00): 79, pid=..., GPU has fallen off the bus."
 _XID = re.compile(r"^(.*)\b(S?Xid) \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d+)\b(.*)", re.M)
+_ENTRY = re.compile(r"^\[", re.M)
 _SECONDS = re.compile(r"\[\s*(\d+\.\d+)")
 # ancestor of all processes that Slurm starts on a node for a job step
 _STEP_DAEMON = "slurmstepd"
@@ -131,7 +132,7 @@ def read_kernel_log(seconds: float) -> str:
             reasons.append(f"{command[0]}: {error.strerror}")
             continue
         # journalctl also succeeds if it may read only the user's own messages
-        if ended.exit_code == 0 and (command is LOGS[0] or " kernel: " in ended.output):
+        if ended.exit_code == 0 and (command is LOGS[0] or _ENTRY.search(ended.output)):
             return ended.output
         is_late = ended.exit_code is None
         reasons.append(
