@@ -13,22 +13,25 @@ from dlperf_slurm.version import __version__
 
 # exit codes of errors.py, and of a shell
 _EXIT_CODES = (
-    ("0", "all is well"),
-    ("2", "a file or argument to correct; nothing was written"),
-    ("3", "the scheduler refused, or is silent"),
+    ("0", "success"),
+    ("1", "doctor found a problem, or could not complete a check"),
+    ("2", "a file or argument has to be corrected; nothing was written"),
+    ("3", "the scheduler refused a request, does not answer, or is missing"),
     ("4", "a framework's environment is missing"),
-    ("5", "repeats have no valid record, a cell does not follow, or work differs"),
-    ("6", "a case is slower than --fail-if-slower allows"),
-    ("7", "it takes more repeats to show that none is"),
-    ("8", "what a run lacks is lacking as nodes were not fit to measure"),
+    ("5", "results are missing, audit found a wrong figure, or parity found different work"),
+    ("6", "a case is slower than --fail-if-slower allows, or accept rejected a case"),
+    ("7", "more repeats are needed to decide"),
+    ("8", "results are missing only because nodes were unhealthy"),
     ("9", "a library of the tool is missing or broken, or Python is older than 3.9"),
-    ("130", "interrupted; a run goes on"),
+    ("10", "a node is slow, or a repeat on a node failed"),
+    ("70", "internal error; please report it"),
+    ("130", "interrupted; the run continues"),
 )
 _FILES = (
     ("matrices/*.toml", "what to measure"),
-    ("site_configs/*.toml", "what a cluster is; ~/.config/dlperf-slurm/config.toml wins over it"),
+    ("site_configs/*.toml", "clusters; ~/.config/dlperf-slurm/config.toml overrides their values"),
     ("PREFIX/share/doc/dlperf-slurm/*.md", "the documentation, which `dlperf-slurm docs` prints"),
-    ("results/RUN/", "a run: what was asked, its scripts, records, journal and report"),
+    ("results/RUN/", "a run: its matrix, scripts, records, journal and report"),
 )
 
 

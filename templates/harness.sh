@@ -80,7 +80,7 @@ claim_attempt() {
   if ! error_text=$(ln -s "$job_id" "$attempt_dir/claim" 2>&1); then
     owner=$(readlink "$attempt_dir/claim") || fail_on_disk_error
     if [ "$owner" != "$job_id" ]; then
-      echo "$attempt_dir belongs to job $owner; remove its 'claim' to run it again" >&2
+      echo "$attempt_dir belongs to job $owner; to run it again, remove $attempt_dir/claim" >&2
       exit 0
     fi
   fi
@@ -125,7 +125,7 @@ write_case() { # FOLDER
   IFS=/ read -ra path <<< "${row[1]}"
   if ! IFS= read -r text < <(tail -c "+$((row[5] + 1))" "$run_dir/cases.jsonl") ||
     [[ $text != '{"axes": '*" \"case_id\": \"${path[1]}\", "*'}' ]]; then
-    fail_array_task 69 "$run_dir/cases.jsonl, as $(hostname) reads it, lacks the case ${path[1]}"
+    fail_array_task 69 "case ${path[1]} is missing in $run_dir/cases.jsonl as read on $(hostname): check the shared file system"
   fi
   error_text=$({
     printf '{"attempt": %d, "repeat": %d, "seed": %d, %s\n' \
@@ -133,7 +133,7 @@ write_case() { # FOLDER
   } 2>&1) || fail_on_disk_error
   if [ -n "${row[6]:-}" ]; then
     IFS= read -r -d '' text < <(tail -c "+$((row[6] + 1))" "$run_dir/scripts/external_scripts") ||
-      fail_array_task 69 "$run_dir/scripts/external_scripts, as $(hostname) reads it, lacks a script"
+      fail_array_task 69 "a script is missing in $run_dir/scripts/external_scripts as read on $(hostname): check the shared file system"
     error_text=$({ printf '%s' "$text" > "$1/script.sh"; } 2>&1) || fail_on_disk_error
   fi
 }
@@ -153,7 +153,7 @@ write_mebibyte() { # FILE
 
 # Redirect the output to the attempt's folder; the scheduler's log names that folder.
 redirect_output() {
-  log_line="what this array task prints is in $attempt_dir, out and err"
+  log_line="output of this array task: $attempt_dir, files out and err"
   echo "$log_line"
   log_file=
   if [ -z "$tasks_per_job" ]; then

@@ -79,8 +79,8 @@ def drop_schema_version(data: Mapping[str, Any], where: str) -> Dict[str, Any]:
     version = values.pop("schema_version", None)
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ContractError(
-            f"{where}: schema_version is {reprlib.repr(version)}, this dlperf-slurm reads "
-            f"{SCHEMA_VERSION}; use the version that wrote it (tool_version in the run's "
+            f"{where}: schema_version is {reprlib.repr(version)}, but this dlperf-slurm reads "
+            f"{SCHEMA_VERSION}; use the version that wrote the file (tool_version in the run's "
             "manifest.json), or measure again"
         )
     return values
@@ -96,7 +96,7 @@ def build_dataclass(
     """
     fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
     if not isinstance(data, dict):
-        raise ContractError(f"{where}: expected an object for {kind.__name__}")
+        raise ContractError(f"{where}: not a JSON object, as {kind.__name__} needs")
     for name, field in fields.items():
         may_lack = not is_complete and field.default is not dataclasses.MISSING
         if name not in data and not may_lack:

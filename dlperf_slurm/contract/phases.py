@@ -17,19 +17,19 @@ GATHER = "gather"
 
 # in the order of time
 MEANINGS = {
-    SCRIPT: "from the script's beginning with the array task to its call of the launcher: setup, "
-    "modules, making the nodes ready",
+    SCRIPT: "from the start of the array task in the job script to the call of the launcher: "
+    "setup, modules, preparation of the nodes",
     LAUNCHER: "from the call of the launcher until the Python of rank 0 starts, including the "
     "start of a container",
     PYTHON: "from the start of rank 0's Python until the worker runs in it",
     RANKS: "from the start of the worker until all ranks have connected to each other",
     LOOK: "placement of ranks, survey of the machine and, where measured, the device's peak",
-    FRAMEWORK: "import statements while the session is built, mostly the framework's",
-    SESSION: "rest of building the session: the framework's rendezvous, network, weights and batch",
-    SAMPLER: "waiting for the telemetry process, which starts while the session is built",
+    FRAMEWORK: "import of Python modules, mostly those of the framework",
+    SESSION: "the framework's other preparation: rendezvous, network, model, weights and batch",
+    SAMPLER: "waiting for the start of the telemetry process",
     FIRST_STEP: "the first warm-up step, with compilation",
-    WARMUP: "the other warm-up steps, and waiting for the other ranks at their end",
-    WINDOW: "the measured steps; for training to an accuracy, all of it",
+    WARMUP: "the other warm-up steps, and waiting for the other ranks after them",
+    WINDOW: "the measured steps; for training to an accuracy, the whole training",
     GATHER: "gathering the results of all ranks, measuring the network, and writing the record",
 }
 TO_FIRST_STEP = tuple(MEANINGS)[: tuple(MEANINGS).index(FIRST_STEP) + 1]

@@ -244,10 +244,10 @@ def find_record_problem(record: Record) -> str:
         missing = sorted(set(range(case.world_size)) - set(found))
         if missing:
             return f"ranks {missing} of {case.world_size} are missing in the record"
-        return f"has ranks {found}, but the topology needs {case.world_size}"
+        return f"has ranks {found}, but the topology needs ranks 0 to {case.world_size - 1}"
     hosts = {rank.host for rank in record.ranks}
     if len(hosts) != case.nodes:
-        return f"ran on {len(hosts)} hosts, but the topology needs {case.nodes}"
+        return f"ran on {len(hosts)} host(s), but the topology needs {case.nodes}"
     return _find_rank_problem(record)
 
 

@@ -69,7 +69,7 @@ class _LimitedFile:
             LIST_LIMIT_BYTES + 1 if size < 0 else min(size, LIST_LIMIT_BYTES + 1)
         )
         if len(content) > LIST_LIMIT_BYTES:
-            raise zipfile.BadZipFile("its directory of members is too long")
+            raise zipfile.BadZipFile("its list of members (central directory) is too large")
         return content
 
     def seekable(self) -> bool:
@@ -132,7 +132,8 @@ def open_archive(path: str, device: int, inode: int, size_bytes: int, time: floa
     inflated_bytes = sum(member.size_bytes for member in found.values())
     if inflated_bytes > INFLATED_BYTES + MOST_INFLATED * size_bytes:
         raise FileProblem(
-            f"{path}: is not an archive of a run: its members have {inflated_bytes} bytes in all"
+            f"{path}: is not an archive of a run: its members have {inflated_bytes} bytes, more "
+            "than the limit"
         )
     if len(tops) != 1 or not all("/" in name for name in found):
         raise FileProblem(f"{path}: is not an archive of a run: its members are not in one folder")
@@ -246,7 +247,7 @@ def _check_end(file: BinaryIO) -> None:
 def _find_problem(entry: zipfile.ZipInfo) -> str:
     """Return why a member of an archive is refused, or '' for a plain file or folder."""
     if _NO_NAME.search(entry.filename[:-1] if entry.is_dir() else entry.filename):
-        return "is not a path below its folder"
+        return "has a path outside of its folder"
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in (0, stat.S_IFDIR if entry.is_dir() else stat.S_IFREG):
         return "is not a regular file"

@@ -88,7 +88,7 @@ def open_to_append(path: Path, root: Optional[Path] = None, mode: int = 0o666) -
         raise FileProblem(f"{path}: cannot be written: {reason}") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise FileProblem(f"{path}: cannot be written: is not a regular file")
+            raise FileProblem(f"{path}: cannot be written: not a regular file")
         # processes that inherit the descriptor expect blocking writes
         os.set_blocking(descriptor, True)
         yield descriptor

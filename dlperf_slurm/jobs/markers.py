@@ -25,7 +25,7 @@ MAX_ERROR_CHARACTERS = 200
 # the link in the directory of an attempt that names the array job it belongs to
 CLAIM_FILE = "claim"
 # the beginning of the only line in a script's log if nothing fails before the ranks start
-LOG_WORDS = "what this array task prints is in"
+LOG_WORDS = "output of this array task:"
 # marker kind: the job that runs several array tasks went on to the next one
 OVER = "over"
 # the kinds of markers that belong to no start

@@ -117,7 +117,10 @@ class RankMarks:
     def fault(self) -> str:
         """A message if only some lines are labelled, or a rank's steps go back; else ""."""
         if self._labelled and self._unlabelled:
-            return "some of the timed lines have a rank label and some have none"
+            return (
+                "some of the timed lines have a rank label and some have none; label all lines, "
+                "such as with `srun --label`"
+            )
         return self._labelled.start_over
 
     @property

@@ -66,7 +66,7 @@ def average_lines(
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:
         if is_per_device and identity.devices <= 0:
-            raise RuleError("needs the number of devices")
+            raise RuleError("needs the number of devices: add --set devices=...")
         values = parsed.series.get(series, ()) if series else [m.value for m in parsed.marks]
         rates = take_values(values, start, stop)
         rates = rates if line_digits is None else [round(rate, line_digits) for rate in rates]

@@ -31,12 +31,14 @@ def copy_examples(directory: Path, schemas: Mapping[str, Any]) -> Iterator[Path]
             copies[directory / folder / source.name] = line.encode() + source.read_bytes()
     present = [str(target) for target in copies if os.path.lexists(target)]
     if present:
-        raise InputError(f"nothing was copied: {', '.join(present)} would be overwritten")
+        raise InputError(
+            f"nothing was copied, because these files exist: {', '.join(present)}; move them"
+        )
     for target, content in copies.items():
         try:
             directory.mkdir(parents=True, exist_ok=True)
             make_folder(target.parent, root=directory)
             write_file(target, content, root=directory)
         except OSError as error:
-            raise InputError(f"{directory}: nothing more was copied: {error}") from error
+            raise InputError(f"{directory}: copying has stopped: {error}") from error
         yield target

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Computes what all frameworks must agree on; leaves parity.json beside case.json.
+# Computes the losses, gradients and updates that parity compares; writes parity.json beside case.json.
 run_dir=/shared/results/verify
 group_id=verify
 attempt_dir=/shared/results/verify/case

@@ -56,7 +56,8 @@ def make_dataset(
         target.name.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{target.name!a}: the name is not valid UTF-8, so no TOML file can contain it"
+            f"{target.name!a}: the name is not valid UTF-8, so no TOML file can contain it; choose "
+            "another name"
         ) from error
     if os.path.lexists(target):
         raise InputError(f"{directory}: already exists; remove it, or name another folder")

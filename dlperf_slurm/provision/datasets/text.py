@@ -54,8 +54,8 @@ class TextRecipe:
         """
         if self.vocabulary <= FIRST_WORD_ID:
             raise InputError(
-                f"--vocabulary {self.vocabulary}: ids up to {FIRST_WORD_ID - 1} are not words; "
-                f"use {FIRST_WORD_ID + 1} or more"
+                f"--vocabulary {self.vocabulary}: ids 0 to {FIRST_WORD_ID - 1} are reserved for "
+                f"special tokens; use {FIRST_WORD_ID + 1} or more"
             )
         for number, (split, count) in enumerate(((TRAIN_SPLIT, self.train), (VAL_SPLIT, self.val))):
             (folder / split).mkdir()
@@ -72,8 +72,8 @@ class TextRecipe:
         )
         write_description(folder, description)
         return (
-            f"{self.train} training and {self.val} validation ids of a vocabulary of "
-            f"{self.vocabulary}, no real words"
+            f"{self.train} training and {self.val} validation ids from a vocabulary of "
+            f"{self.vocabulary}, random instead of real words"
         )
 
     def _write_split(self, folder: Path, count: int, random: "RandomState") -> None:

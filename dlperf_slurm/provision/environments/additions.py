@@ -48,7 +48,10 @@ def read_additions(environment: Path) -> Additions:
     except (FileNotFoundError, NotADirectoryError):
         return Additions()
     except (OSError, ValueError, TypeError, LookupError) as error:
-        raise InputError(f"{path}: is not a record of added packages: {error}") from error
+        raise InputError(
+            f"{path}: is not a valid record of added packages: {error}; remove the file, and name "
+            "the packages again with --with"
+        ) from error
 
 
 def check_requirements(requirements: Sequence[str]) -> tuple[str, ...]:
@@ -56,8 +59,8 @@ def check_requirements(requirements: Sequence[str]) -> tuple[str, ...]:
     for text in requirements:
         if not _REQUIREMENT.fullmatch(text):
             raise InputError(
-                f"--with {text}: is not a package; write its name, also with a version, as in "
-                "'transformers==4.44'"
+                f"--with {text}: is not a package; write a name such as 'transformers', or a name "
+                "and a version such as 'transformers==4.44'"
             )
     return tuple(requirements)
 
@@ -104,8 +107,8 @@ def add_packages(
     except EnvironmentMissingError as error:
         raise EnvironmentMissingError(
             f"{error}\n  the environment itself is complete; added packages must fit its pinned "
-            "ones. Name a version that does, such as --with 'NAME==VERSION'"
-            + (f"; to add none again, remove {find_record(environment)}" if record.asked else "")
+            "versions: name another version, such as --with 'NAME==VERSION'"
+            + (f"; to add none, remove {find_record(environment)}" if record.asked else "")
         ) from error
     # also those that were there: by pip alone, or pinned
     names = {_name(line) for line in asked}
@@ -121,7 +124,7 @@ def add_packages(
     if framework.endswith(LOCAL_LABEL) and (wrong := [o for o in other if LOCAL_LABEL not in o]):
         installation.report_progress(
             f"{', '.join(wrong)} may not work with {framework}, as no index offered a "
-            f"{LOCAL_LABEL} version; to name one that does: --cpu-index URL"
+            f"{LOCAL_LABEL} version; name an index that offers one with --cpu-index URL"
         )
 
 

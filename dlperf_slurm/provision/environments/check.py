@@ -193,7 +193,7 @@ def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
     if _find_answers(output, "ranks") == [str(RANKS)] * RANKS:
         return f"{RANKS} ranks"
     creation = get_creation_command(pins.framework, pins.device)
-    fix = f"remove {environment} and call {creation} --horovod"
+    fix = f"remove {environment} and run {creation} --horovod"
     problems.append(f"Horovod fails with {RANKS} ranks; {fix}{_quote(output)}")
     return "fails"
 
@@ -207,7 +207,7 @@ def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
         return "-"
     answers = _find_answers(_run(environment, [], LOOK_AT_GPUS), "gpus")
     found = parse_gpus(answers[0]) if answers else MachineGpus("", (), "NVML does not respond")
-    remedy = f"name an environment of yours under [environments.{pins.framework}] of the site file"
+    remedy = f"set your own environment under [environments.{pins.framework}] of the site file"
     problems += [f"GPU: {problem}; {remedy}" for problem in list_gpu_problems(pins, found)]
     names = Counter(f"{name} ({capability})" for name, capability in found.gpus)
     here = ", ".join(f"{count} x {name}" for name, count in names.items())

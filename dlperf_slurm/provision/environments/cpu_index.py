@@ -45,7 +45,7 @@ def choose_build(
         return requirements, ["--extra-index-url", CPU_INDEX]
     installation.report_progress(
         f"neither pip's settings nor {CPU_INDEX} offer {build}: installing the build for CUDA, "
-        f"{SIZES}; to name a mirror: --cpu-index URL or {VARIABLE}"
+        f"{SIZES}; to use a mirror: --cpu-index URL or {VARIABLE}"
     )
     requirements = list(read_pins(pins.framework, CUDA).requirements)
     return add_hashes(pins.framework, requirements, CUDA), []

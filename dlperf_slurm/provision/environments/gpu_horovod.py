@@ -14,10 +14,10 @@ from dlperf_slurm.provision.environments.pins import Pins, add_hashes
 
 # message that follows "Horovod"
 NOT_FOR_GPUS = (
-    "for GPUs is made by `env create --cuda --horovod` for pytorch alone: with NCCL it is built by "
-    "CUDA's compiler, nvcc, which is no package in the versions of the other builds; build it with "
-    "a module of the site's in an environment of yours, and name that in the site file under "
-    "[environments]"
+    "for GPUs is built by `env create --cuda --horovod` for pytorch only: the build needs CUDA's "
+    "compiler, nvcc, which has no package for the CUDA versions of the other frameworks; build "
+    "Horovod with the site's CUDA module in an environment of your own, and name this environment "
+    "in the site file under [environments]"
 )
 
 

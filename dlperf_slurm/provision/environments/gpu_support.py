@@ -105,7 +105,7 @@ def describe_code(pins: Pins) -> str:
     """Describe for which GPUs a build has code: "has code for compute capabilities 8.0, 8.6"."""
     machine_code = [text for text in pins.capabilities if not text.endswith("+ptx")]
     ptx = [text.removesuffix("+ptx") for text in pins.capabilities if text.endswith("+ptx")]
-    newer = f", and by PTX of {ptx[-1]} for newer ones" if ptx else ""
+    newer = f", and PTX of {ptx[-1]} for newer GPUs" if ptx else ""
     return f"has code for compute capabilities {', '.join(machine_code)}{newer}"
 
 
@@ -125,7 +125,7 @@ def find_missing_code(pins: Pins, capability: str) -> str:
             f"[environments.{pins.framework}]"
         )
     return (
-        f"{requirement} for CUDA {pins.cuda} {describe_code(pins)}; the GPU has compute "
+        f"{requirement} for CUDA {pins.cuda} {describe_code(pins)}, but the GPU has compute "
         f"capability {capability}"
     )
 
@@ -159,7 +159,10 @@ def describe_cpu_build(framework: str, job_site: Site) -> str:
     """Return a warning if a site with GPUs uses an environment with a CPU-only build, or ""."""
     venv = job_site.find_environment(framework).venv
     build = find_cpu_build(framework, Path(venv)) if venv and job_site.device == CUDA else ""
-    return build and f"{build} at {venv} is a build for CPUs, but device of the site is 'cuda'"
+    return build and (
+        f"{build} at {venv} is a build for CPUs, but device of the site is 'cuda'; install a build "
+        "for GPUs"
+    )
 
 
 def _list_packages(venv: Path, pattern: str) -> list[str]:

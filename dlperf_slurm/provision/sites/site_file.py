@@ -78,12 +78,12 @@ def _write_partition(survey: Survey, chosen: Optional[Partition]) -> Iterator[st
         minutes = "no limit" if known.max_minutes is None else f"{known.max_minutes} min"
         notes = [
             *(["the default"] if known.is_default else []),
-            *([] if known.is_up else ["takes no jobs now"]),
+            *([] if known.is_up else ["accepts no jobs now"]),
             *(["accounts " + ",".join(known.accounts)] if known.accounts else []),
         ]
         yield f"#   {known.name}: {kinds}; {minutes}" + "".join(f"; {note}" for note in notes)
     if chosen is None:
-        yield f"{ASK} which partition may I use? sinfo names none that is up"
+        yield f"{ASK} which partition may I use? sinfo lists none that is up"
         yield '# partition = "gpu"'
     else:
         yield f"partition = {_quote(chosen.name)}"
@@ -113,7 +113,7 @@ def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str
         yield f"max_devices_per_node = {gpus}"
         cores = max(1, fewest_cpus // gpus)
         yield f"cpus_per_rank = {cores}  # {fewest_cpus} cores for {gpus} GPUs"
-        yield 'gpu_request = "gres"  # --gres=gpu:N; "gpus-per-node" where the site wants that'
+        yield 'gpu_request = "gres"  # --gres=gpu:N; or "gpus-per-node" for --gpus-per-node=N'
         if len(types) > 1:
             yield f"# several types of GPU; compare only runs on one of them: {', '.join(types)}"
             yield f"gpu_type = {_quote(_choose_type(partition))}"
@@ -133,7 +133,10 @@ def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str
     yield f"max_devices_per_node = {max(1, fewest_cpus)}  # each rank gets a part of the cores"
     yield "cpus_per_rank = 1"
     if device == "cuda":
-        yield f"{ASK} how are GPUs asked for? no node of {partition.name} has any by its GRES"
+        yield (
+            f"{ASK} how are GPUs requested? no node of partition {partition.name} has a GPU in its "
+            "Gres"
+        )
     yield 'gpu_request = "none"'
 
 
@@ -150,18 +153,18 @@ def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[
     """Yield the lines on account and QOS; the user's default account is only a comment."""
     accounts = survey.accounts
     if not survey.has_accounts:
-        yield "# This cluster keeps no accounts and QOS."
+        yield "# This cluster has no accounts and no QOS."
         return
     if not accounts:
-        yield f"{ASK} which account and QOS do I charge? sacctmgr names none of mine"
+        yield f"{ASK} which account and QOS may I use? sacctmgr lists none for me"
         yield '# account = "benchmarks"'
         yield '# qos = "normal"'
         return
     allowed = [name for name in accounts if _accepts(partition, name)] or accounts
     account = survey.default_account if survey.default_account in allowed else allowed[0]
-    yield f"# Accounts of yours: {', '.join(accounts)}."
+    yield f"# Your accounts: {', '.join(accounts)}."
     if account == survey.default_account:
-        yield f"# account = {_quote(account)}  # your default, charged if none is named"
+        yield f"# account = {_quote(account)}  # your default, used if no account is set"
     else:
         yield f"account = {_quote(account)}"
     for name in survey.list_qos(account):
@@ -188,7 +191,7 @@ def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
         yield "exclusive = true"
     else:
         yield "# exclusive = true          # whole nodes: other jobs on a node disturb measurements"
-    yield "# memory_mib_per_node = 0    # all memory of the nodes, which exclusive does not give"
+    yield "# memory_mib_per_node = 0    # all memory of the nodes; --exclusive allocates only cores"
 
 
 def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[str]:
@@ -197,7 +200,7 @@ def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[st
         yield f"# MaxArraySize is {survey.max_array_size}; it is read from the cluster each time."
     limits = [known.max_submit for known in survey.associations if known.max_submit]
     if limits:
-        yield f"# Your account may have {min(limits)} jobs in the queue; array tasks count each."
+        yield f"# Your account may have {min(limits)} jobs in the queue; each array task counts."
 
 
 def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
@@ -208,14 +211,17 @@ def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
         yield from _wrap("#   ", tools.modules)
         yield f"# modules = [{_quote(tools.modules[0])}]"
     else:
-        yield f"{ASK} are there modules for CUDA and MPI? `module avail` names none here"
+        yield f"{ASK} are there modules for CUDA and MPI? `module avail` lists none here"
     if tools.runtimes:
         yield f"# Container runtimes here: {', '.join(tools.runtimes)}"
         yield "# [environments.pytorch.container]"
         yield f"# runtime = {_quote(tools.runtimes[0])}"
         yield '# image = "/shared/images/pytorch.sif"'
     else:
-        yield f"{ASK} can jobs use containers? no runtime is on PATH, and srun has no option of one"
+        yield (
+            f"{ASK} can jobs use containers? no container runtime is on PATH, and srun has no "
+            "option for containers"
+        )
 
 
 def _wrap(before: str, words: Sequence[str], width: int = 100) -> Iterator[str]:
@@ -246,12 +252,12 @@ def _write_launcher(survey: Survey) -> Iterator[str]:
     chosen = next((name for name in MPI_CHOICES if name in known), None)
     if chosen is not None:
         yield 'name = "srun"'
-        yield f"mpi = {_quote(chosen)}  # of {', '.join(known)}; Open MPI takes pmix, MPICH pmi2"
+        yield f"mpi = {_quote(chosen)}  # of {', '.join(known)}; Open MPI needs pmix, MPICH pmi2"
     elif known:
         yield f"# srun cannot start MPI here: `srun --mpi=list` has only {', '.join(known)}"
         yield 'name = "mpirun"'
     else:
-        yield f"{ASK} how is MPI started? `srun --mpi=list` names nothing"
+        yield f"{ASK} how is MPI started? `srun --mpi=list` lists no plug-in"
         yield 'name = "srun"'
         yield 'mpi = "pmix"'
 

@@ -254,7 +254,7 @@ def test_batch_size_to_be_found_arrives(value, ladder, is_largest):
     assert (way.case.axes.batch_ladder, way.case.axes.is_largest_batch) == (ladder, is_largest)
     assert way.planned.axes.batch_size_per_device == value
     assert way.matrix_case.axes.batch_size_per_device == value
-    with pytest.raises(ValueError, match=f"batch size '{value}'"):
+    with pytest.raises(ValueError, match=f"batch_size_per_device is '{value}'"):
         _ = way.case.axes.batch_size
     assert way.case.case_id != follow({}).case.case_id
 

@@ -86,7 +86,7 @@ def test_path_that_leads_out_of_an_archive_is_refused(make):
         (("a",), "in one folder"),
         ((), "in one folder"),
         (("a/b", "a/b/c"), "'b' .*folder"),
-        (("a/b", "a/../../c"), "below its folder"),
+        (("a/b", "a/../../c"), "outside of its folder"),
     ],
 )
 def test_archive_of_another_shape_is_refused_by_name(make, names, problem):
@@ -134,7 +134,7 @@ def damage(offset, value, *contents):
 @pytest.mark.parametrize(
     ("file", "problem"),
     [
-        *((make_strange(name=name), "below its folder") for name in NAMES),
+        *((make_strange(name=name), "outside of its folder") for name in NAMES),
         *((make_strange(external_attr=kind << 16), "'a' .*regular file") for kind in KINDS),
         (make_strange(compress_type=zipfile.ZIP_BZIP2), "deflate"),
         (damage(8, b"\1", ("a", b"x")), "'a' is encrypted"),

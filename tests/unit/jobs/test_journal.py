@@ -163,7 +163,7 @@ def test_link_in_the_place_of_a_file_is_not_written_through(home, tmp_path, name
 @pytest.mark.parametrize("name", [JOURNAL_FILE, LOCK_FILE])
 def test_pipe_in_the_place_of_a_file_is_refused_at_once(home, name):
     os.mkfifo(home / name)
-    with pytest.raises(JournalError, match=f"{name}: cannot be written: is not a regular file"):
+    with pytest.raises(JournalError, match=f"{name}: cannot be written: not a regular file"):
         append_event(home, FIRST) if name == JOURNAL_FILE else enter(hold_submit_lock(home))
 
 

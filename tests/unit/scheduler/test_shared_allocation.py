@@ -86,7 +86,7 @@ def test_rest_of_a_job_that_ended_early_is_tried_again_however_often(bin_dir, sh
     show_job(bin_dir, shared_run, state)
     mark(shared_run, 0, "started")
     # what the first one left there
-    (shared_run.path / "scripts" / "1_0.log").write_text("what this array task prints\n")
+    (shared_run.path / "scripts" / "1_0.log").write_text("output of this array task: x\n")
     assert find_states(shared_run)[1] == (state, JOB_ENDED_EARLY)
     site = shared_run.path / "site.toml"
     text = site.read_text(encoding="utf-8")

@@ -151,7 +151,7 @@ def test_array_task_leaves_its_files_one_marker_and_no_log(make):
 def test_log_of_a_failed_task_says_where_its_output_is(make):
     job = make(launch="  exit 1")
     assert job.run() == 1
-    assert job.log.read_text() == f"{LOG_WORDS} {job.find_folder()}, out and err\n"
+    assert job.log.read_text() == f"{LOG_WORDS} {job.find_folder()}, files out and err\n"
 
 
 def test_task_reads_its_row_its_case_and_its_external_script(make):

@@ -108,7 +108,7 @@ def test_configuration_that_users_may_not_read_leaves_the_other_clients_to_ask(b
     assert main(["site", "init"]) == 2
     assert main(["site", "init", "here.toml"]) == 0
     text = (home / "here.toml").read_text(encoding="utf-8")
-    assert ('partition = "main"' in text, "Accounts of yours: " in text) == (True, True)
+    assert ('partition = "main"' in text, "Your accounts: " in text) == (True, True)
 
 
 def test_client_that_fails_becomes_a_question_for_the_admin(bin_dir, home):
