@@ -355,7 +355,9 @@ def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
         )
     if limit_bytes and peak_memory_bytes > limit_bytes:
         peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB
-        raise MemoryError(f"the memory peak of {peak_mib} MiB exceeds the limit of {limit_mib} MiB")
+        raise MemoryError(
+            f"memory peak of {peak_mib} MiB exceeds memory_limit_mib_per_device, {limit_mib} MiB"
+        )
 
 
 if __name__ == "__main__":

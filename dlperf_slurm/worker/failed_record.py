@@ -93,7 +93,7 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
         message = "a process was killed for exceeding the job's memory limit"
         is_on_cpu = case.device == "cpu"
         if not is_on_cpu:
-            message += "; this limits host memory, not GPU memory: see memory_mib_per_node"
+            message += "; this is host memory, not GPU memory: see memory_mib_per_node"
         return (_describe_job(message, lines, is_out_of_memory=is_on_cpu), *failures)
     if exit_code == _BUS_ERROR or any("Bus error" in line for line in lines[-SIGN_TAIL_LINES:]):
         message = (
@@ -168,17 +168,17 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
 def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failure:
     """Return the failure of a job whose ranks wrote none, from its log and exit code."""
     if _ran_out_of_memory(lines, case, exit_code):
-        message = f"{case.axes.framework} ended a process for lack of memory; see err"
+        message = f"{case.axes.framework} ended a process because memory ran out; see err"
         return _describe_job(message, lines, is_out_of_memory=True)
     tail = lines[-SIGN_TAIL_LINES:]
     cannot_run = [line.strip() for line in tail if _CANNOT_RUN.search(line)]
     has_not_started = any(_NOT_STARTED.search(error) for error in _find_srun_errors(tail))
     taken = [line.strip() for line in tail if _PORT_TAKEN.search(line)]
     if taken:
-        message = f"a port was taken by another process: {taken[-1][:LINE_CHARACTERS]!r} in err"
+        message = f"a port was taken by another process; see err: {taken[-1][:LINE_CHARACTERS]!r}"
     elif cannot_run or has_not_started:
         message = "a rank could not be started"
-        message += f": {cannot_run[0][:LINE_CHARACTERS]!r} in err" if cannot_run else ""
+        message += f"; see err: {cannot_run[0][:LINE_CHARACTERS]!r}" if cannot_run else ""
     elif exit_code == 143:
         is_whole = _is_job_terminated(lines, exit_code)
         message = "terminated (SIGTERM)" + ("" if is_whole else " after a rank had ended")

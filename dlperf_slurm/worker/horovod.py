@@ -15,8 +15,8 @@ def join_horovod(horovod: Any, rank_info: RankInfo) -> None:
     horovod.init()
     if horovod.size() != rank_info.world_size:
         raise RuntimeError(
-            f"Horovod sees {horovod.size()} rank(s), MPI {rank_info.world_size}: "
-            "was it built for this MPI?"
+            f"Horovod sees {horovod.size()} rank(s), but MPI has {rank_info.world_size}: build "
+            "Horovod again with the MPI of mpi4py"
         )
 
 

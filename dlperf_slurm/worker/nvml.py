@@ -142,7 +142,7 @@ def compare_devices(devices: Sequence[Tuple[str, str]]) -> None:
         if uuid and len(ranks) > 1:
             names = " and ".join(map(str, ranks))
             raise PlacementError(
-                f"ranks {names} use the same GPU, {uuid} on {host}: see that each has one of its "
-                "own, by the site's gpu_request, by the launcher's flags, by CUDA_VISIBLE_DEVICES, "
-                "or by ROCR_VISIBLE_DEVICES"
+                f"ranks {names} use the same GPU, {uuid} on {host}: give each rank a GPU of its "
+                "own; check gpu_request of the site file, the launcher's flags, "
+                "CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"
             )

@@ -52,7 +52,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `verify`."""
     parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker verify")
     parser.add_argument(
-        "--data-rank", type=int, default=0, help="rank whose batch a single rank computes"
+        "--data-rank", type=int, default=0, help="with one rank: the rank whose batch to compute"
     )
     parser.add_argument(
         "--reference",
@@ -60,7 +60,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="DIR",
-        help="folder of another verification to compare with; of several, their mean",
+        help="folder of another verification to compare with; several are averaged",
     )
     add_options(parser)
     parser.add_argument(
@@ -173,9 +173,8 @@ def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
     """
     unlike = sorted(set(arrays) ^ set(expected))
     if unlike:
-        raise CaseMismatchError(
-            f"{what}: {unlike[0]} is only in the model or only in its definition"
-        )
+        lacks = "definition" if unlike[0] in arrays else "framework's model"
+        raise CaseMismatchError(f"{what}: {unlike[0]} is missing in the {lacks}")
     for name, values in expected.items():
         found = (arrays[name].shape, str(arrays[name].dtype))
         if found != (values.shape, "float32"):

@@ -107,7 +107,7 @@ def end_with_parent(parent_id: int) -> None:
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_id:
-        raise SystemExit("the process that started this one has ended")
+        raise SystemExit("the parent process has ended")
 
 
 def allow_tracing() -> None:

@@ -108,7 +108,10 @@ class SingleProcess:
     def place(self, case: Case) -> RankInfo:
         """Return the RankInfo of rank `data_rank`, with a world size of 1."""
         if case.world_size != 1:
-            raise PlacementError(f"one process cannot be all {case.world_size} ranks")
+            raise PlacementError(
+                f"this is a single process, but the topology needs {case.world_size} ranks; start "
+                "them with mpirun or srun"
+            )
         port = find_free_port()
         return RankInfo(
             rank=self._data_rank,
@@ -131,16 +134,17 @@ def check_placement(case: Case, hosts: List[str]) -> None:
     """
     if len(hosts) != case.world_size:
         raise PlacementError(
-            f"MPI has {len(hosts)} rank(s), the topology asks for {case.world_size}. If each "
-            "process is alone, its MPI does not speak with the launcher: see `srun --mpi=list` "
-            'and set launcher.mpi in the site file, or launcher.name = "mpirun"'
+            f"MPI has {len(hosts)} rank(s), but the topology needs {case.world_size}. If each "
+            "process has a world of one rank, the launcher does not support this MPI: see "
+            "`srun --mpi=list` and set launcher.mpi in the site file, or set launcher.name = "
+            '"mpirun"'
         )
     counts = {host: hosts.count(host) for host in hosts}
     if len(counts) != case.nodes or set(counts.values()) != {case.devices_per_node}:
         found = ", ".join(f"{host}: {count}" for host, count in counts.items())
         raise PlacementError(
-            f"the topology asks for {case.nodes} node(s) with {case.devices_per_node} rank(s) "
-            f"each, and the launcher started {found}"
+            f"the topology needs {case.nodes} node(s) with {case.devices_per_node} rank(s) each, "
+            f"but the launcher started {found}"
         )
 
 
@@ -183,4 +187,4 @@ def find_free_port(offset: int = 0, stride: int = 1) -> int:
             except OSError:
                 continue
             return port
-    raise OSError("no free port for the rendezvous among those tried")
+    raise OSError(f"no free port for the rendezvous between {LOWEST_PORT} and {highest}")

@@ -58,7 +58,7 @@ class WatchedServers:
         exit_code = process.wait()
         if exit_code in EXPECTED_EXIT_CODES or self._may_end.is_set():
             return
-        error = ServerError(f"a parameter server of this rank ended with code {exit_code}")
+        error = ServerError(f"a parameter server of this rank ended with exit code {exit_code}")
         try:
             print(error, file=sys.stderr, flush=True)
             if report_early_end is not None:
@@ -118,7 +118,7 @@ def start_server(module: str, cluster: Cluster, threads: int) -> None:
     host, _, port = cluster.own_server.rpartition(":")
     while not is_listening(host, int(port)):
         if process.poll() is not None:
-            raise RuntimeError(f"a parameter server ended with code {process.returncode}")
+            raise RuntimeError(f"a parameter server ended with exit code {process.returncode}")
         time.sleep(0.1)
 
 

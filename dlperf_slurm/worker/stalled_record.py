@@ -26,7 +26,7 @@ from dlperf_slurm.worker.watchdog import (
     read_status,
 )
 
-ANSWERED_NOTHING = "does not respond: its process is stopped, or waits for a file"
+ANSWERED_NOTHING = "does not respond: the process is stopped, or waits for a file"
 HELD = "in native code that holds the GIL"
 STOPPED = "does not respond: its process is stopped"
 # process states of proc_pid_stat(5)

@@ -133,7 +133,7 @@ def find_unknown_values(case: "Case") -> Dict[str, str]:
             continue
         if axis in supported:
             listed = ", ".join(map(str, known))
-            reasons[axis] = f"{framework} has no {axis} {value!r}; it has: {listed}"
+            reasons[axis] = f"{framework} has no {axis} {value!r}; allowed: {listed}"
         else:
             reasons[axis] = (
                 f"{framework} does not support {axis} = {json.dumps(value)}: its adapter does "

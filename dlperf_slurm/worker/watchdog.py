@@ -187,7 +187,9 @@ class WatchdogState:
         The launcher then ends all remaining ranks. A rank that has finished meanwhile is not ended.
         """
         faulthandler.cancel_dump_traceback_later()
-        print(f"rank {self._world.rank}: {cause}, see {STALLS_DIR}", file=sys.stderr, flush=True)
+        why = "called by another rank" if cause == CALLED else cause
+        message = f"rank {self._world.rank}: ended by the watchdog ({why}); see {STALLS_DIR}/"
+        print(message, file=sys.stderr, flush=True)
         try:
             faulthandler.dump_traceback(self._stacks)
             call = self._attempt_dir / STALLS_DIR / CALL_FILE

@@ -169,18 +169,18 @@ def test_record_says_whether_a_signal_ended_all_ranks(attempt_dir, exit_code, li
         (
             143,
             ["port: 20015, useIpv6: false, code: -98, name: EADDRINUSE", TERMINATED],
-            "a port was taken by another process: 'port: 20015, ",
+            "a port was taken by another process; see err: 'port: 20015, ",
         ),
         (143, [TERMINATED, "srun: error: n1: task 0: Exited with exit code 1"], "after a rank had"),
         (
             143,
             ["n/python: Exec format error", "srun: error: n2: task 1: Exited with exit code 126"],
-            "a rank could not be started: 'n/python: Exec format error' in err; srun: n2: task 1",
+            "a rank could not be started; see err: 'n/python: Exec format error'; srun: n2: task 1",
         ),
         (
             2,
             ["slurmstepd: error: execve(): python: No such file or directory"],
-            "a rank could not be started: 'slurmstepd: error: execve(): python",
+            "a rank could not be started; see err: 'slurmstepd: error: execve(): python",
         ),
         (143, [TERMINATED, "srun: error: n2: task 1: Killed"], "n2: task 1: Killed"),
     ],

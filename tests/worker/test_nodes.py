@@ -664,5 +664,5 @@ def test_rank_in_a_container_with_another_name_reads_what_all_nodes_agree_on(att
     report("n2", "/scratch/data")
     assert read_on_node(case, attempt).data_dir == "/scratch/data"
     report("n2", "/other")
-    with pytest.raises(FileNotFoundError, match="was not copied"):
+    with pytest.raises(FileNotFoundError, match="no copy of"):
         read_on_node(case, attempt)

@@ -61,7 +61,7 @@ def test_each_node_has_one_server_and_its_first_rank_starts_it():
 
 
 def test_server_that_ends_instead_of_serving_is_an_error():
-    with pytest.raises(RuntimeError, match="server ended with code 1"):
+    with pytest.raises(RuntimeError, match="server ended with exit code 1"):
         start_server("dlperf_slurm.no_such_module", list_addresses(sessions.ALONE), 1)
 
 
@@ -97,7 +97,7 @@ def run_watching(rank, *programs):
 def test_rank_that_waits_in_c_ends_with_its_server(program, code):
     rank = run_watching("time.sleep(1000)", SERVE, program)
     assert rank.returncode == 1
-    assert f"ended with code {code}" in rank.stderr
+    assert f"ended with exit code {code}" in rank.stderr
 
 
 # Python 3.7 makes an exit code of its own of SIGINT
@@ -119,7 +119,7 @@ GO_ON = "servers[0].wait(); time.sleep(0.5)"
 )
 def test_rank_goes_on_when_its_server_may_end(rank, program):
     done = run_watching(rank, program)
-    assert (done.returncode, "ended with code" in done.stderr) == (0, False)
+    assert (done.returncode, "ended with exit code" in done.stderr) == (0, False)
 
 
 def test_server_that_does_not_end_is_ended(monkeypatch):

@@ -93,7 +93,7 @@ def test_more_gpus_than_there_are_is_an_error_of_one_line(tmp_path):
     ("module", "lack"),
     [
         (None, "this environment has no package zmq_ops"),
-        ("", "the package zmq_ops of this environment is another one of that name"),
+        ("", "this environment has another package of the name zmq_ops"),
         ("class ZMQPullSocket: pass", ""),
     ],
 )

@@ -101,7 +101,7 @@ class ImageFolder:
 def check_pillow() -> None:
     """Raise DataError if Pillow is missing, before a loader process would fail."""
     if find_spec("PIL") is None:
-        raise DataError("reading images takes Pillow, which this Python lacks: pip install pillow")
+        raise DataError("reading images needs Pillow, which this Python lacks: pip install pillow")
 
 
 def describe_images(data_dir: str) -> ImageDescription:
@@ -192,7 +192,7 @@ def decode_image(path: bytes) -> "Image":
     try:
         with PIL.Image.open(path) as image:
             if image.mode.startswith(("I", "F")):
-                raise ValueError(f"has pixels of mode {image.mode}, more than 8 bits")
+                raise ValueError(f"has pixels of mode {image.mode}, with more than 8 bits")
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
         raise DataError(

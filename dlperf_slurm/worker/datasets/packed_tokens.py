@@ -51,7 +51,7 @@ class PackedTokens:
         if len(self) == 0:
             raise DataError(
                 f"{str(folder)!r} has {len(self._text.ids)} token ids; one sequence of the model "
-                f"needs {self._length + 1}"
+                f"needs {self._length + 1}; use a larger data set"
             )
 
     def __reduce__(self) -> Any:

@@ -85,7 +85,8 @@ class TokenFolder:
         if documents < 2 or len(self) == 0:
             raise DataError(
                 f"{str(folder)!r} has {len(self._text.ids)} token ids in {documents} documents; "
-                f"one sequence of the model needs {self._text_tokens} ids from two documents"
+                f"one sequence of the model needs {self._text_tokens} ids from two "
+                "documents; use a larger data set"
             )
 
     def __reduce__(self) -> Any:
@@ -198,11 +199,15 @@ def describe_text(data_dir: str, definition: "MaskedTokenModel") -> TextDescript
     text_tokens = definition.sequence_length - SPECIAL_TOKENS
     check_vocabulary(text, data_dir, definition.vocabulary_size)
     if text.mask_id != definition.MASK_ID:
-        raise DataError(f"{path!r}: mask_id is {text.mask_id}, the model's {definition.MASK_ID}")
+        raise DataError(
+            f"{path!r}: mask_id is {text.mask_id}, but the model needs {definition.MASK_ID}; to "
+            "generate such a data set: `dlperf-slurm data make text`"
+        )
     if text_tokens < 2 or definition.predictions_per_sequence > text_tokens:
         raise DataError(
-            f"a sequence_length of {definition.sequence_length} holds {text_tokens} tokens of a "
-            "text; allowed: at least 2, and predictions_per_sequence at most as many"
+            f"a sequence_length of {definition.sequence_length} leaves {text_tokens} tokens "
+            "for text; needed: at least 2, and at least predictions_per_sequence "
+            f"({definition.predictions_per_sequence})"
         )
     return text
 

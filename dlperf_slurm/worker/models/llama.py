@@ -210,7 +210,7 @@ class Definition(Transformer):
         if self.hidden_size % (2 * self.heads):
             yield (
                 f"hidden_size is {self.hidden_size}; allowed: a multiple of twice the heads "
-                f"({2 * self.heads}), as positions turn pairs of values"
+                f"({2 * self.heads}), because rotary embeddings rotate pairs of values"
             )
         if self.heads % self.kv_heads:
             yield f"kv_heads is {self.kv_heads}; allowed: a divisor of heads ({self.heads})"

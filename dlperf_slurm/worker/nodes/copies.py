@@ -191,6 +191,7 @@ def read_on_node(case: Case, attempt_dir: Path) -> Case:
         return case
     if len(paths) > 1:
         raise FileNotFoundError(
-            f"{case.data_dir} was not copied to this node, {socket.gethostname()}"
+            f"no copy of {case.data_dir} was reported for this node, {socket.gethostname()}, by "
+            "the preparation of the nodes (stage_to)"
         )
     return replace(case, data_dir=paths.pop())

@@ -99,7 +99,7 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
     """Measure the device peak in a process of its own; errors are the result's `problem`."""
     framework = case.axes.framework
     if framework not in list_measured_frameworks():
-        return DevicePeak(host, problem=f"peaks are not measured with {framework}")
+        return DevicePeak(host, problem=f"the worker cannot measure peaks with {framework}")
     numbers, cpus = NUMBER_FORMATS[case.axes.precision], str(case.cpus_per_rank)
     # shorter than what the watchdog takes for a stall
     limit_seconds = min(LIMIT_SECONDS, (case.stall_seconds or 2 * LIMIT_SECONDS) / 2)
@@ -114,7 +114,7 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
             timeout=limit_seconds,
         )
     except subprocess.TimeoutExpired:
-        return DevicePeak(host, problem=f"measuring took longer than {limit_seconds:.0f} s")
+        return DevicePeak(host, problem=f"the measurement took longer than {limit_seconds:.0f} s")
     except OSError as error:
         return DevicePeak(host, problem=f"could not be measured: {error}")
     if done.returncode != 0:

@@ -36,11 +36,11 @@ class RendezvousSettings:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `RendezvousSettings.list_words` to a parser."""
-    parser.add_argument("--ranks", choices=KINDS, default=MPI, help="rendezvous of the ranks")
+    parser.add_argument("--ranks", choices=KINDS, default=MPI, help="how ranks find each other")
     parser.add_argument(
         "--host-suffix", default="", help="DNS domain to append to host names without a dot"
     )
-    parser.add_argument("--interface", default="", help="network interface of the framework")
+    parser.add_argument("--interface", default="", help="interface for the framework's network")
 
 
 def read_options(options: argparse.Namespace) -> RendezvousSettings:

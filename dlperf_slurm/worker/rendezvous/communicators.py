@@ -136,8 +136,8 @@ def read_secret(environ: Mapping[str, str]) -> bytes:
         secret = b""
     if len(secret) < FEWEST_SECRET_BYTES:
         raise PlacementError(
-            f"{SECRET_VARIABLE} is not set; the job script sets it for ranks without MPI. Does "
-            "the container keep it, and the launcher pass it on?"
+            f"{SECRET_VARIABLE} is not set, though the job script sets it for ranks without MPI; "
+            "check that launcher and container pass this variable to the ranks"
         )
     return secret
 

@@ -29,8 +29,9 @@ def read_rank_environment(launcher: str, environ: Mapping[str, str]) -> RankEnvi
     except (KeyError, ValueError) as error:
         name = "srun" if launcher == SLURM else launcher
         raise PlacementError(
-            f'{error}: ranks = "{launcher}" needs the variables that {name} sets for each rank; '
-            "is that the launcher, and does the container keep its variables?"
+            f'{error} is missing or invalid: ranks = "{launcher}" needs the variables that {name} '
+            f"sets for each rank; check that {name} is the launcher, and that the container keeps "
+            "its variables"
         ) from error
 
 
@@ -39,8 +40,8 @@ def _find_slurm_place(environ: Mapping[str, str]) -> RankEnvironment:
     if rank == 0 and int(environ.get("SLURM_NODEID", "0")) > 0:
         raise PlacementError(
             f"rank 0 is on {environ.get('SLURMD_NODENAME', 'another host')}, not on the first host "
-            f'of {nodes}, where ranks = "slurm" looks for it: leave out --distribution=arbitrary '
-            'and SLURM_HOSTFILE, or set ranks = "mpi" or "torchrun" in the site file'
+            f'of {nodes}, as ranks = "slurm" needs: remove --distribution=arbitrary and '
+            'SLURM_HOSTFILE, or set ranks = "mpi" or "torchrun" in the site file'
         )
     return RankEnvironment(
         rank=rank,

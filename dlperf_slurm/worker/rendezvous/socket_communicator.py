@@ -146,7 +146,7 @@ class SocketCommunicator:
             self._report_loss(peer, self._hosts[peer])
         finally:
             # end all ranks even if the failure cannot be written
-            self._end(f"rank {peer} on {self._hosts[peer]} is gone: {error}", EXIT_CODE, peer)
+            self._end(f"rank {peer} on {self._hosts[peer]} disconnected: {error}", EXIT_CODE, peer)
 
     def _end(self, reason: str, exit_code: int, told_by: Optional[int] = None) -> None:
         """End the other ranks and this process at once: the main thread may be blocked in C.

@@ -87,10 +87,10 @@ class Channel:
         """
         size, code = _HEADER.unpack(self._read(_HEADER.size))
         if self._limit is not None and size > self._limit:
-            raise AuthenticationError(f"the first message has {size} bytes, too many")
+            raise AuthenticationError(f"the first message has {size} bytes, more than the limit")
         payload = self._read(size)
         if not hmac.compare_digest(code, _sign(self._receive_key, self._received, payload)):
-            raise AuthenticationError("a message does not have this job's secret")
+            raise AuthenticationError("a message is not signed with this job's secret")
         self._received += 1
         try:
             return pickle.loads(payload)

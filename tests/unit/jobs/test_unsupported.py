@@ -63,7 +63,7 @@ def explain(case, site=None):
         ),
         (
             {"framework": "jax", "compiler": "xla", "gradient_sync": "horovod"},
-            *({}, ("it has: native",)),
+            *({}, ("allowed: native",)),
         ),
         (
             {"mode": "infer", "gradient_sync": "horovod"},
@@ -77,7 +77,7 @@ def explain(case, site=None):
         ),
         (
             {"model": "llama", "framework": "tensorflow2", "mode": "infer", "output_tokens": 4},
-            *({}, ("tensorflow2", "output_tokens 4", "it has: 0")),
+            *({}, ("tensorflow2", "output_tokens 4", "allowed: 0")),
         ),
         ({"mode": "infer", "data": "zmq"}, {}, ("use data 'device', or mode 'train'",)),
         ({"training": Training(epochs=1)}, {}, ("needs real data",)),

@@ -24,7 +24,7 @@ PORT_TAKEN = ("FAILED", "rank 0 on n2: RuntimeError: [Errno 98] Address already 
 BATCH_NOT_STARTED = ("FAILED", "JobLaunchFailure on n2")
 NOT_STARTED = (
     "FAILED",
-    "a rank could not be started: 'python: Exec format error' in err; srun: n2: task 1: Exited "
+    "a rank could not be started; see err: 'python: Exec format error'; srun: n2: task 1: Exited "
     "with exit code 126",
 )
 MISSING = ("FAILED", "no record, exit code 127 on n2: 'python: No such file' in cases/x/err")

@@ -20,16 +20,16 @@ SUPPORTED = {
 }
 
 UNSUPPORTED = (
-    Unsupported({"compiler": "none"}, "each step is compiled, by XLA", "use compiler 'xla'"),
+    Unsupported({"compiler": "none"}, "XLA always compiles the steps", "use compiler 'xla'"),
     Unsupported(
         {"compiler": ("reduce-overhead", "max-autotune")},
-        "XLA records CUDA graphs and times kernels by itself",
+        "compiler {compiler!r} is a mode of PyTorch; XLA records CUDA graphs and tunes kernels",
         "use compiler 'xla'",
     ),
     needs_gpu("'fp32' or 'amp-bf16'", "tf32"),
     Unsupported(
         {"precision": "fp16", "mode": TRAIN, "loss_scale": DYNAMIC},
-        "precision 'fp16' has no dynamic loss scale",
+        "precision 'fp16' does not support a dynamic loss scale",
         "use loss_scale = 128, or 'amp-fp16'",
     ),
     CHANNELS_LAST_WITHOUT_IMAGES,

@@ -164,7 +164,7 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
             jax.jit(probe).lower(*arrays).compile()
     except Exception as error:  # JAX, XLA and cuDNN raise various types
         (reason, *_) = str(error).splitlines() or [type(error).__name__]
-        return XLA, f", as cuDNN's is refused: {reason[:100]}"
+        return XLA, f", because cuDNN's fails: {reason[:100]}"
     return CUDNN, ""
 
 

@@ -34,22 +34,22 @@ UNSUPPORTED = (
     ),
     Unsupported(
         {"data": (PIPELINE, FOLDER), "prefetch_batches": Not(2)},
-        "each process of its DataLoader is 2 batches ahead, with no setting for it",
+        "each process of MegEngine's DataLoader always prefetches 2 batches",
         "use prefetch_batches = 2",
     ),
     Unsupported(
         {"mode": TRAIN, "gradient_sync": "native", "device": "cpu", "world_size": Not(1)},
-        "gradient_sync 'native' has no collectives on the CPU",
-        "use 'mpi'",
+        "gradient_sync 'native' needs device 'cuda': MegEngine has no collectives on the CPU",
+        "on the CPU use 'mpi'",
     ),
     Unsupported(
         {"mode": TRAIN, "gradient_sync": "mpi", "device": "cuda"},
-        "gradient_sync 'mpi' would take the gradients through host memory",
+        "gradient_sync 'mpi' would copy the gradients through host memory",
         "on GPUs use 'native'",
     ),
     Unsupported(
         {"mode": TRAIN, "precision": "amp-fp16", "compiler": "trace", "loss_scale": DYNAMIC},
-        "a trace would keep the loss scale of its first step",
+        "compiler 'trace' would keep the loss scale of the first step in all steps",
         "use compiler 'none' with precision 'amp-fp16', or loss_scale = 128",
     ),
 )

@@ -232,7 +232,8 @@ def join_ranks(rank_info: RankInfo) -> None:
     communication.init()
     if communication.get_rank() != rank_info.rank:
         raise RuntimeError(
-            f"MindSpore's rank {communication.get_rank()} is MPI's rank {rank_info.rank}"
+            f"rank {rank_info.rank} of MPI has rank {communication.get_rank()} in MindSpore; both "
+            "must be equal"
         )
 
 
@@ -265,5 +266,9 @@ def await_scheduler(rank_info: RankInfo) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                raise RuntimeError("MindSpore's scheduler did not start") from error
+                raise RuntimeError(
+                    "MindSpore's scheduler did not start within "
+                    f"{START_SECONDS:.0f} s, or cannot be reached at "
+                    f"{rank_info.master_address}:{rank_info.master_port}: {error}"
+                ) from error
         time.sleep(0.1)

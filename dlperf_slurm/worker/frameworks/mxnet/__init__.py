@@ -35,14 +35,14 @@ UNSUPPORTED = (
     ),
     Unsupported(
         {"precision": "tf32", "model layer": "attention"},
-        "precision 'tf32' is in convolutions only, not in matrix products",
+        "MXNet supports precision 'tf32' in convolutions only, not in matrix products",
         "use 'fp32' or 'amp-fp16' for {model!r}",
     ),
     Unsupported(
         {"mode": TRAIN, "gradient_sync": PARAMETER_SERVER, "clip_global_norm": True},
-        "gradient_sync 'parameter_server' updates weights where the norm of all gradients is not "
-        "known",
-        "with clip_global_norm use 'native' or 'horovod'",
+        "gradient_sync 'parameter_server' does not support clip_global_norm: its servers do not "
+        "know the norm of all gradients",
+        "use 'native' or 'horovod'",
     ),
     Unsupported(
         {
@@ -51,7 +51,7 @@ UNSUPPORTED = (
             "precision": "amp-fp16",
             "loss_scale": DYNAMIC,
         },
-        "gradient_sync 'parameter_server' updates weights where a dynamic loss scale is not known",
+        "gradient_sync 'parameter_server' does not support a dynamic loss scale",
         "use loss_scale = 128, or 'native' or 'horovod'",
     ),
 )
@@ -70,7 +70,8 @@ def find_lack_of_cpu(case: "Case") -> Optional[str]:
     """
     if case.axes.precision == "amp-bf16" and not host.has_cpu_flag("avx512bw"):
         return (
-            "mxnet: precision 'amp-bf16' needs CPUs with AVX-512, which these have not; use 'fp32'"
+            "mxnet: precision 'amp-bf16' needs AVX-512 (avx512bw), which the CPUs of this node "
+            "lack; use 'fp32'"
         )
     return None
 

@@ -20,7 +20,9 @@ def choose_device(case: Case, rank_info: RankInfo) -> mx.Context:
         return mx.cpu()
     count = mx.context.num_gpus()
     if count == 0:
-        raise RuntimeError("MXNet sees no GPU; its wheel for GPUs has the name of a CUDA version")
+        raise RuntimeError(
+            "MXNet sees no GPU; its build for GPUs is a package of its own, such as mxnet-cu112"
+        )
     return mx.gpu(rank_info.choose_gpu(count))
 
 

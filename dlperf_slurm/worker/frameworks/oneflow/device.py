@@ -17,8 +17,8 @@ def choose_device(case: Case, rank_info: RankInfo) -> flow.device:
     count = flow.cuda.device_count()
     if count <= rank_info.local_rank:
         raise RuntimeError(
-            f"OneFlow numbers GPUs by the local rank, and rank {rank_info.rank} with local rank "
-            f"{rank_info.local_rank} sees {count}: let each rank see all GPUs of its node"
+            f"OneFlow selects a GPU by the local rank, but rank {rank_info.rank} with local rank "
+            f"{rank_info.local_rank} sees {count} GPU(s): let each rank see all GPUs of its node"
         )
     return flow.device("cuda", rank_info.local_rank)
 

@@ -96,7 +96,7 @@ def check_overflow_message() -> None:
         float(paddle.ones([1]))
     except TypeError as error:
         raise RuntimeError(
-            "Paddle's GradScaler fails at its first overflow beside NumPy 2.4 or newer: install "
+            "Paddle's GradScaler fails at its first overflow with NumPy 2.4 or newer: install "
             "numpy<2.4, or use precision 'amp-bf16', or loss_scale = 128"
         ) from error
 

@@ -35,12 +35,12 @@ UNSUPPORTED = (
     needs_gpu("'fp32' or 'amp-bf16'", "tf32"),
     Unsupported(
         {"precision": "fp16", "mode": TRAIN, "loss_scale": DYNAMIC},
-        "precision 'fp16' has fp16 gradients, which torch's dynamic loss scaling does not take",
+        "precision 'fp16' has fp16 gradients, which torch's dynamic loss scaling does not support",
         "use loss_scale = 128, or 'amp-fp16'",
     ),
     Unsupported(
         {"data": DALI, "model input": Not("images")},
-        "data 'dali' reads images",
+        "data 'dali' reads only images",
         "use 'folder' for {model!r}",
     ),
     Unsupported(
@@ -60,8 +60,8 @@ UNSUPPORTED = (
     ),
     Unsupported(
         {"mode": TRAIN, "compiler": GRAPH_MODES, "gradient_sync": SHARDED},
-        "compiler {compiler!r} needs weights that stay in place, and gradient_sync 'sharded' "
-        "gathers them anew",
+        "compiler {compiler!r} needs weights at fixed addresses, but gradient_sync 'sharded' "
+        "gathers the weights into new memory in each step",
         "with 'sharded' use 'torch.compile'",
     ),
     CHECKPOINTED_STATISTICS,

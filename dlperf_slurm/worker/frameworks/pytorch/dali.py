@@ -36,8 +36,8 @@ def open_dali(
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
     except ImportError as error:
         raise DataError(
-            "data 'dali' takes NVIDIA DALI, which this environment lacks: "
-            "pip install nvidia-dali-cuda120, or of your CUDA"
+            "data 'dali' needs NVIDIA DALI, which this environment lacks: "
+            "pip install nvidia-dali-cuda120, or the package for your CUDA version"
         ) from error
     pipeline = make_pipeline(case, rank_info, definition, device)
     # size -1: epochs follow each other without an end
@@ -58,8 +58,8 @@ def make_pipeline(
     description = describe_images(case.data_dir)
     if description.augmentation != CROP_AND_FLIP:
         raise DataError(
-            f"{case.data_dir!r}: data 'dali' augments as for photographs, this data set asks for "
-            f"{description.augmentation!r}; use data 'folder'"
+            f"{case.data_dir!r}: data 'dali' has augmentation {CROP_AND_FLIP!r} only, but this "
+            f"data set has {description.augmentation!r}; use data 'folder'"
         )
     is_gpu = device.type == "cuda"
 

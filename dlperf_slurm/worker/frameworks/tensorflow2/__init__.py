@@ -26,7 +26,7 @@ UNSUPPORTED = (
             "precision": "amp-fp16",
             "loss_scale": DYNAMIC,
         },
-        "gradient_sync 'parameter_server' has no dynamic loss scale",
+        "gradient_sync 'parameter_server' does not support a dynamic loss scale",
         "use loss_scale = 1024, or 'native'",
     ),
 )

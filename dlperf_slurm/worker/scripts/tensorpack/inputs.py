@@ -53,10 +53,10 @@ def find_missing_operators() -> str:
     else:
         if hasattr(zmq_ops, "ZMQPullSocket"):
             return ""
-        lack = "the package zmq_ops of this environment is another one of that name"
+        lack = "this environment has another package of the name zmq_ops"
     return (
-        f"--data {ZMQ}: {lack}; ZMQInput needs that of https://github.com/tensorpack/zmq_ops, "
-        "which is built against this TensorFlow"
+        f"--data {ZMQ}: {lack}; ZMQInput needs https://github.com/tensorpack/zmq_ops, built with "
+        "this TensorFlow"
     )
 
 

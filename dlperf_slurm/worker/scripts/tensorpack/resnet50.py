@@ -84,8 +84,8 @@ def _find_problems(options: argparse.Namespace) -> List[str]:
         return []
     if options.update == HOROVOD:
         return [
-            f"--devices {options.devices}: with --update {HOROVOD} each process has one device, "
-            "and the launcher starts as many as there are devices"
+            f"--devices {options.devices}: with --update {HOROVOD} each process has one device; "
+            "use --devices 1, and start one process per device"
         ]
     if options.data == PYTHON:
         return [
