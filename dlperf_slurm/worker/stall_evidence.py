@@ -98,10 +98,10 @@ def main(arguments: Sequence[str]) -> int:
         for rank, state in states.items():
             # gdb would let a stopped process go on
             if state in RUNNING:
-                pid = str(pids[rank])
+                name = str(pids[rank])
                 tracers = [
-                    ["py-spy", "dump", "--native", "--pid", pid],
-                    ["gdb", "-nx", "-batch", "-p", pid, "-ex", "bt", "-ex", "thread apply all bt"],
+                    ["py-spy", "dump", "--native", "--pid", name],
+                    ["gdb", "-nx", "-batch", "-p", name, "-ex", "bt", "-ex", "thread apply all bt"],
                 ]
                 pool.submit(_save_output, get_native_path(stalls_dir, rank), tracers)
         devices = tuple(describe_devices(read_json(attempt_dir / CASE_FILE, Case)))
