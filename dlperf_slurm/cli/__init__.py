@@ -97,7 +97,13 @@ def _parse(words: "list[str]") -> argparse.Namespace:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that refuses unknown arguments itself, with its own usage, not the tool's."""
+    """A parser that refuses unknown arguments itself, with its own usage, not the tool's.
+
+    The beginning of an option is unknown too.
+    """
+
+    def __init__(self, **keywords):  # type: ignore[no-untyped-def]
+        super().__init__(**{"allow_abbrev": False, **keywords})
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Parse the arguments of a command; exit with the command's usage if one is unknown."""

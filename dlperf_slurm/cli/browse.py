@@ -45,7 +45,7 @@ def add_commands(commands: "Commands") -> None:
 def run_list(options: argparse.Namespace) -> None:
     """Print runs with title, site, state, age and best throughput, without asking the scheduler."""
     from dlperf_slurm.jobs.archives import list_readable_runs
-    from dlperf_slurm.jobs.run_directory import list_denied
+    from dlperf_slurm.jobs.run_directory import describe_no_runs, list_denied
     from dlperf_slurm.reports.run_list import COLUMNS, OMIT_FIRST, list_rows
     from dlperf_slurm.reports.terminal import print_table
 
@@ -57,7 +57,7 @@ def run_list(options: argparse.Namespace) -> None:
         print_json(rows)
         return
     if not rows:
-        say(f"{options.results}: contains no runs")
+        say(describe_no_runs(options.results))
         return
     cells = [[row[key] for key in COLUMNS.values()] for row in rows]
     console = make_console()

@@ -49,7 +49,8 @@ def describe_unknown_arguments(parser: argparse.ArgumentParser, words: Sequence[
 
     option, _, value = words[0].partition("=")
     options = parser._option_string_actions
-    near = difflib.get_close_matches(option, options, 1)
+    begun = [name for name in options if name.startswith(option) and option.startswith("--")]
+    near = begun[:1] or difflib.get_close_matches(option, options, 1)
     key = find_setting(option.lstrip("-").replace("-", "_")) if "--set" in options else ""
     if option.startswith("-") and key:
         value = value or next((word for word in words[1:2] if not word.startswith("-")), "VALUE")

@@ -264,10 +264,16 @@ def choose_run_id(reference: Optional[str], known: Sequence[str], results_dir: P
         return matching[0]
     denied = "".join(f"\n{line}" for line in list_denied(results_dir))
     if not known and latest is not None:
-        raise InputError(f"{results_dir}: contains no runs; name a run directory{denied}")
+        raise InputError(f"{describe_no_runs(results_dir)}; name a run directory{denied}")
     found = "several runs begin with this" if matching else "no such run directory or run id"
     shown = ", ".join((matching or known)[-5:]) or "none"
     raise InputError(f"{reference}: {found} in {results_dir}; latest: {shown}{denied}")
+
+
+def describe_no_runs(results_dir: Path) -> str:
+    """Return why a results folder has no run: it is missing, or contains none."""
+    found = "contains no runs" if results_dir.exists() else "no such folder"
+    return f"{results_dir}: {found}"
 
 
 def list_denied(results_dir: Path) -> list[str]:

@@ -128,7 +128,7 @@ def test_wrong_id_is_an_input_error_that_names_the_runs(reference, says, two_run
     RESULTS.rename("elsewhere")
     with pytest.raises(dp.InputError) as caught:
         dp.open_run()
-    assert_problem(caught.value, file="results", says=("no runs",))
+    assert_problem(caught.value, file="results", says=("no such folder",))
 
 
 def test_run_is_complete_until_a_repeat_is_missing(two_runs):

@@ -43,6 +43,11 @@ def test_list_has_the_state_and_best_throughput_of_each_run(run, capsys):
     assert (code, "contains no runs" in out, "manifest.json" in err) == (0, True, True)
 
 
+def test_folder_that_is_missing_is_named(home, capsys):
+    code, out, _ = run_main(["list", "--results", "nope"], capsys)
+    assert (code, out) == (0, "nope: no such folder\n")
+
+
 def test_best_throughput_has_the_digits_that_its_interval_allows(staged, home, capsys, monkeypatch):
     monkeypatch.setattr("history_runs.RATES", [0.3, 0.4, 0.5, 0.54321, 0.6, 0.7, 0.8])
     add_run(staged, 1)

@@ -21,6 +21,9 @@ def run_wrong(words, capsys):
         (["statu"], "dlperf-slurm ", "'status'"),
         (["squeue"], "dlperf-slurm ", "'status'"),
         (["submit", "--wiat", "m.toml"], "dlperf-slurm submit ", "'--wait'"),
+        # the beginning of an option is not that option
+        (["plan", "m.toml", "--sit", "local"], "dlperf-slurm plan ", "'--site'"),
+        (["status", "--resul=x"], "dlperf-slurm status ", "'--results'"),
         (["env", "crate"], "dlperf-slurm env ", "'create'"),
         (["report", "--layout", "nvdia"], "dlperf-slurm report ", "'nvidia'"),
         (["env", "create", "--horovd"], "dlperf-slurm env create ", "'--horovod'"),

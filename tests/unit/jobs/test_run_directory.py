@@ -99,6 +99,9 @@ def test_run_that_is_not_the_only_one_is_refused_with_the_latest(results, named,
 
 
 def test_results_without_runs_say_so(home):
+    with pytest.raises(InputError, match=r"results: no such folder"):
+        find_run(None, home / "results")
+    (home / "results").mkdir()
     with pytest.raises(InputError, match=r"results: contains no runs"):
         find_run(None, home / "results")
 

@@ -483,7 +483,7 @@ def test_tool_itself_imports_nothing_from_the_working_directory(home):
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, "contains no runs" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "no such folder" in done.stderr) == (2, True), done.stderr
     assert not (home / "pwned").exists()
 
 
