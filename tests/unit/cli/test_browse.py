@@ -43,6 +43,12 @@ def test_list_has_the_state_and_best_throughput_of_each_run(run, capsys):
     assert (code, "contains no runs" in out, "manifest.json" in err) == (0, True, True)
 
 
+def test_log_of_array_tasks_without_a_planned_case_shows_nothing(run, capsys):
+    manifest = json.loads((run.path / "manifest.json").read_text())
+    (run.path / "manifest.json").write_text(json.dumps({**manifest, "cases": []}))
+    assert run_main(["log", str(run.path)], capsys)[0] == 0
+
+
 def test_folder_that_is_missing_is_named(home, capsys):
     code, out, _ = run_main(["list", "--results", "nope"], capsys)
     assert (code, out) == (0, "nope: no such folder\n")
