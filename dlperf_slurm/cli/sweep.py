@@ -34,18 +34,27 @@ _DETERMINISTIC = (
     *(f"protocol.min_{phase}_seconds=0" for phase in ("warmup", "measured")),
     'env.DLPERF_SLURM_DETERMINISTIC="1"',
 )
+# nodes of a sweep over pairs
+_LEAST_NODES = 4
 
 
 def add_commands(commands: "Commands") -> None:
     """Add the commands `sweep` and `nodes` to the parser."""
     parser = add_command(commands, "sweep", run_sweep)
-    parser.add_argument("matrix", type=Path, help="matrix file (TOML) with cases of one node")
+    parser.add_argument("matrix", type=Path,
+        help="matrix file (TOML) with cases of one node, with --pairs of two")  # fmt: skip
     parser.add_argument("--nodes", metavar="LIST", default="",
         help="nodes to measure, such as n[1-8] (default: all of the site's partition)")  # fmt: skip
     parser.add_argument("--blocks", type=int, default=5, metavar="N",
-        help="number of repeats of each case on each node (default: 5; at least 3)")  # fmt: skip
-    parser.add_argument("--bits", action="store_true",
+        help="repeats of each case on each node or pair (default: 5; at least 3)")  # fmt: skip
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--bits", action="store_true",
         help="compare losses bit by bit: deterministic kernels, fixed steps")  # fmt: skip
+    kinds.add_argument("--pairs", action="store_true",
+        help="measure all pairs of the nodes, half as many pairs as nodes at once")  # fmt: skip
+    parser.add_argument("--rounds", type=int, metavar="K",
+        help="with --pairs: only K rounds, chosen at random, in each of which a node has one "
+        "partner (default: all; at least 3)")  # fmt: skip
     parser.add_argument(
         "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
     )
@@ -66,6 +75,7 @@ def add_commands(commands: "Commands") -> None:
 def run_sweep(options: argparse.Namespace) -> None:
     """Submit array jobs that measure a matrix's cases on each node; raises as `submit` does."""
     from dlperf_slurm.cli.staging import load_plan, stage_matrices
+    from dlperf_slurm.jobs.node_pairs import choose_pairs
     from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
     if options.blocks < LEAST_BLOCKS:
@@ -78,26 +88,54 @@ def run_sweep(options: argparse.Namespace) -> None:
         _, loaded, plan = load_plan(options, must_reach_cluster=False)
         if loaded.site.scheduler != "slurm":
             raise InputError(f"site {loaded.name} has no Slurm; a sweep needs a Slurm partition")
-        if any(case.topology.nodes > 1 for case in plan.cases):
+        size = 2 if options.pairs else 1
+        if any(case.topology.nodes != size for case in plan.cases):
             raise InputError(
-                f"{options.matrix}: a sweep measures one node at a time; use topologies of one "
-                "node, such as '1n8g'"
+                f"{options.matrix}: this sweep measures {('one node', 'two nodes')[size - 1]} at a "
+                f"time; set the topology: --set axes.topology={size}n8g"
             )
         partitions = {site.partition or "" for site in plan.sites.values()}
         nodes, absent = _choose_nodes(loaded.site.clusters or "", partitions, options.nodes)
-        repeats = len(nodes) * options.blocks
-        options.set = [*options.set, f"protocol.repeats={repeats}", "protocol.blocks=1"]
-        checked = check_submission(options, nodes)._replace(absent_nodes=absent)
+        measured, rounds = nodes, 1
+        if options.pairs or options.rounds is not None:
+            rounds = _count_rounds(options, len(nodes))
+            measured = choose_pairs(nodes, rounds, plan.cases[0].protocol.shuffle_seed)
+        repeats = len(measured) * options.blocks
+        options.set = [*options.set, f"protocol.repeats={repeats}", f"protocol.blocks={rounds}"]
+        checked = check_submission(options, measured)._replace(absent_nodes=absent)
         other = [one.case_id for one in checked.plan.cases if one.protocol.repeats != repeats]
         if other:
             raise InputError(
                 f"{options.matrix}: {other[0]}: an [[override]] sets the repeats of this case, but "
                 "`sweep --blocks` sets them; remove repeats from the [[override]]"
             )
+        if options.pairs:
+            say(f"{rounds} rounds of {len(measured) // rounds} pairs")
         say(f"{len(nodes)} nodes, {options.blocks} blocks; nodes not available: {len(absent)}")
         runs += stage_matrices(options, [checked])
         mark_own(runs[0])
         submit_and_follow(runs[0], options.wait, is_new=True)
+
+
+def _count_rounds(options: argparse.Namespace, node_count: int) -> int:
+    """Return the number of rounds of a sweep over pairs; raises InputError if it is not allowed."""
+    from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
+
+    if not options.pairs:
+        raise InputError("--rounds: allowed with --pairs alone")
+    if node_count < _LEAST_NODES:
+        raise InputError(
+            f"--pairs: {node_count} nodes; allowed: at least {_LEAST_NODES}, with which a "
+            "slow node can be told from a slow link"
+        )
+    most = node_count - 1 + node_count % 2
+    rounds = most if options.rounds is None else options.rounds
+    if not LEAST_BLOCKS <= rounds <= most:
+        raise InputError(
+            f"--rounds: {rounds} is not allowed; allowed: {LEAST_BLOCKS} to {most}, which is all "
+            f"pairs of {node_count} nodes"
+        )
+    return int(rounds)
 
 
 def _choose_nodes(
@@ -167,10 +205,16 @@ def show_nodes(
     from dlperf_slurm.results.collect import collect_outcomes
     from dlperf_slurm.results.node_differences import list_differences, read_node_facts
     from dlperf_slurm.results.node_verdicts import LEAST_EFFECT, find_bad_nodes, judge_nodes
+    from dlperf_slurm.results.pair_verdicts import judge_pairs
 
     least = LEAST_EFFECT if least_effect is None else least_effect
     read = [(run.manifest, collect_outcomes(run)) for run in runs]
-    sweeps = [judge_nodes(*one, least) for one in read if one[0].nodes]
+    sweeps: list[NodeVerdicts] = []
+    for manifest, cases in read:
+        if manifest.has_pairs:
+            sweeps += judge_pairs(manifest, cases, least)
+        elif manifest.nodes:
+            sweeps.append(judge_nodes(manifest, cases, least))
     facts = read_node_facts(read)
     if not (facts or sweeps):
         names = ", ".join(str(run.path) for run in runs)
@@ -193,10 +237,10 @@ def show_nodes(
         documents = [([table], notes) for table, notes in tables] or [([], ())]
         text = "\n".join(write_document("Nodes", *one) for one in documents)
         write_file(markdown, "--markdown", text.encode())
-    judged = iter(sweeps)
+    of_nodes = iter([one for one in sweeps if not one.is_of_links])
     for run in runs:
         if run.manifest.nodes:
-            _write_lists(run, next(judged), is_json)
+            _write_lists(run, next(of_nodes), is_json)
     guard_nodes(sweeps)
 
 

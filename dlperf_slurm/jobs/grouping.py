@@ -44,7 +44,7 @@ class Group:
 
     With `tasks_per_job`, each element of the array runs that many array tasks one after the other;
     with None, each array task is an element. On a site without arrays, a group is a single plain
-    job. If `node` is set, all jobs run on that node, one at a time.
+    job. If `node` is set, all jobs run on that node, or those nodes ("n1,n2"), one at a time.
     """
 
     group_id: str
@@ -132,7 +132,9 @@ def group_by_node(
     return tuple(
         replace(group, node=node, array_tasks=_sort_by_block(group.array_tasks, len(nodes)))
         for node, own in by_node.items()
-        for group in group_array_tasks(own, site, max_array_size, f"-{node}{suffix}")
+        for group in group_array_tasks(
+            own, site, max_array_size, f"-{node.replace(',', '+')}{suffix}"
+        )
     )
 
 

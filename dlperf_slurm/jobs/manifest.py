@@ -76,7 +76,8 @@ class Manifest:
     the local scheduler, no further repeat begins after `within_seconds`; 0 is no limit.
     `clusters`, `inherit` and `max_submitted` are those of the site. `interleaved` has the ids of
     the two runs that are measured in turns, the first one first. A sweep measures each of `nodes`
-    in turn (`get_node`); `absent_nodes` has "NODE: STATE" of those that Slurm could not use then.
+    in turn (`get_node`), or pairs of nodes such as "n1,n2"; `absent_nodes` has "NODE: STATE" of
+    those that Slurm could not use then.
     """
 
     run_id: str
@@ -107,6 +108,11 @@ class Manifest:
     def is_import(self) -> bool:
         """Whether the run was made from imported logs."""
         return self.site_name == IMPORT_SITE
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the run is a sweep over pairs of nodes."""
+        return "," in "".join(self.nodes)
 
     @property
     def headline(self) -> str:
@@ -184,7 +190,7 @@ def find_manifest_problem(manifest: Manifest) -> str:
     if node_count > MAX_NODES:
         return f"nodes, absent_nodes: have {node_count} nodes; at most {MAX_NODES} are allowed"
     for node in manifest.nodes:
-        if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}", node):
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}(,[A-Za-z0-9][\w.-]{0,252})?", node):
             return f"nodes: {node[:80]!r} cannot be the name of a node"
     if not re.fullmatch(_FILE_NAME, manifest.run_id):
         return f"run_id is {manifest.run_id[:80]!r}, which cannot be the name of a directory"

@@ -35,14 +35,23 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 2
 # in the order of the table
 _ORDER = (FAILED, WRONG, SLOW, UNDECIDED, NOT_MEASURED, ABSENT, GOOD)
+# good links in the table, if no more are bad
+_GOOD_LINKS = 5
 # file of the report folder -> verdicts of the nodes in it, for --nodelist and --exclude
 _LISTS = {"good_nodes.txt": (GOOD,), "bad_nodes.txt": (FAILED, WRONG, SLOW)}
 
 
 def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
-    """Make a table with a row per node, the bad ones first, and the texts of its footnotes."""
+    """Make a table with a row per node, the bad ones first, and the texts of its footnotes.
+
+    Of links, the table has those that are not good, and the slowest of the good ones.
+    """
     order = {verdict: place for place, verdict in enumerate(_ORDER)}
     nodes = verdicts.nodes.assign(problem="", place=verdicts.nodes.verdict.map(order))
+    if verdicts.is_of_links:
+        ratios = [min((one.ratio for one in own), default=0.0) for own in nodes.effects]
+        nodes = nodes.assign(ratio=ratios).sort_values(["place", "ratio"])
+        nodes = nodes.head(max(_GOOD_LINKS, int((nodes.verdict != GOOD).sum())))
     nodes = nodes.sort_values("place", kind="stable", ignore_index=True)
     texts = map(partial(_explain, verdicts.differences), nodes.node, nodes.verdict, nodes.reason)
     marks = FootnoteMarks([(row, CASE, text) for row, text in enumerate(texts) if text])
@@ -50,8 +59,12 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
         "nodes",
         rows=lambda verdicts: nodes,
         by=(),
-        title=f"{verdicts.manifest.run_id}: {count_verdicts(verdicts)}",
-        words=lambda rows: [ShownColumn("node"), ShownColumn("verdict", marks=True)],
+        title=f"{verdicts.manifest.run_id}{', links' * verdicts.is_of_links}: "
+        f"{count_verdicts(verdicts)}",
+        words=lambda rows: [
+            ShownColumn("node", "link" if verdicts.is_of_links else "node"),
+            ShownColumn("verdict", marks=True),
+        ],
         figures=lambda rows: [
             *(
                 ShownColumn(name, missing="none", cells=partial(_make_cells, place))
@@ -127,6 +140,16 @@ def _make_cells(place: int, rows: "DataFrame") -> list[Cell]:
 
 def _describe_method(verdicts: NodeVerdicts) -> str:
     """Describe how nodes are compared and from which slowdown one is slow, for the caption."""
+    if verdicts.manifest.has_pairs:
+        of_links = (
+            "ratio to what its two nodes reach with others: median over the blocks",
+            "ratio to the other nodes, without the effects of its partners: median over the rounds",
+        )[not verdicts.is_of_links]
+        return (
+            f"{of_links} (95 % interval); slow: significantly slower, at 5 % for all nodes "
+            f"together and all links together, and by at least "
+            f"{format_percent(verdicts.least_effect)} (docs/statistics.md, slow links)"
+        )
     return (
         "ratio to the median of the nodes that are not slow, block by block: median over the "
         "blocks (95 % interval); slow: significantly slower, at 5 % for all nodes and figures "

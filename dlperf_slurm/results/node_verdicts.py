@@ -1,7 +1,7 @@
 """The outcomes of a sweep -> a verdict on each node, such as good, slow or failed."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -35,10 +35,21 @@ ABSENT = "not available"
 LEAST_EFFECT = 0.02
 # a job that a user or an administrator ended says nothing about its node
 _CANCELLED = "no record: CANCELLED"
-# name -> the figure of a repeat, or nan; a larger one is faster
-_PEAKS = {
-    "matrix products": lambda device: device.flops_per_s,
-    "memory copies": lambda device: device.copied_bytes_per_s,
+ALL_REDUCE = "all-reduce"
+THROUGHPUT = "throughput"
+# name -> the figure of a record with its peaks, or nan; a larger one is faster
+FIGURES: Mapping[str, Callable[[Record, Any], float]] = {
+    THROUGHPUT: lambda record, peaks: record.samples_per_s,
+    "matrix products": lambda record, peaks: _take_slowest(
+        device.flops_per_s for device in peaks.devices
+    ),
+    "memory copies": lambda record, peaks: _take_slowest(
+        device.copied_bytes_per_s for device in peaks.devices
+    ),
+    # the first is that of the gradients
+    ALL_REDUCE: lambda record, peaks: _take_slowest(
+        one.byte_count / one.seconds for one in peaks.all_reduce[:1]
+    ),
 }
 
 # A row per node: `effects` has a NodeEffect for each of `NodeVerdicts.figures`.
@@ -54,7 +65,7 @@ NODES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class NodeVerdicts:
-    """The verdicts on the nodes of a sweep.
+    """The verdicts on the nodes of a sweep, or on the links between them ("n1+n2").
 
     `figures` names what was compared, such as "throughput"; `nodes` has a row per node with the
     columns NODES; `least_effect` is the slowdown from which a node is slow, such as 0.02;
@@ -67,6 +78,7 @@ class NodeVerdicts:
     differences: Sequence[Difference]
     nodes: "DataFrame" = field(compare=False, repr=False)
     bit_notes: Sequence[str] = ()
+    is_of_links: bool = False
 
     def list_nodes(self, *verdicts: str) -> list[str]:
         """List the nodes with one of these verdicts."""
@@ -89,11 +101,7 @@ def judge_nodes(
     facts = read_node_facts([(manifest, cases)])
     kinds = name_kinds(facts)
     measured = [case for case in cases if not case.case.reason]
-    figures = {
-        name: values
-        for name, values in _list_figures(manifest, measured)
-        if any(value == value for row in values for value in row)
-    }
+    figures = list_figures(manifest, measured)
     alike: dict[str, list[int]] = {}
     for index, node in enumerate(manifest.nodes):
         alike.setdefault(kinds.get(node, ""), []).append(index)
@@ -119,7 +127,7 @@ def judge_nodes(
                 of_case.setdefault(node, []).append(outcome.record)
         compare_bits(of_case, kinds, bits)
     for index, (node, outcomes) in enumerate(by_node.items()):
-        verdict, reason = _decide_verdict(outcomes, effects[index], [*figures], least_effect)
+        verdict, reason = decide_verdict(outcomes, effects[index], [*figures], least_effect)
         kind = kinds.get(node, "")
         if verdict == UNDECIDED and len(alike[kind]) == 1:
             described = kind if node in kinds else "which is not recorded"
@@ -163,50 +171,53 @@ def _find_apart(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> set[str]:
     }
 
 
-def _list_figures(
-    manifest: Manifest, cases: Sequence[CaseOutcomes]
-) -> "list[tuple[str, list[list[float]]]]":
-    """Return the name and the values [nodes, blocks] of each figure; nan for a missing repeat."""
-    found: list[tuple[str, list[list[float]]]] = []
+def list_figures(
+    manifest: Manifest, cases: Sequence[CaseOutcomes], names: Sequence[str] = tuple(FIGURES)
+) -> dict[str, list[list[float]]]:
+    """Return the values [nodes, blocks] of each figure by name; nan for a missing repeat.
+
+    The figures are those of FIGURES in `names` that any repeat has.
+    """
+    found: dict[str, list[list[float]]] = {}
     for case in cases:
         by_repeat = {outcome.repeat: outcome for outcome in case.outcomes}
-        name = f"{case.case.case_id}: " if len(cases) > 1 else ""
+        prefix = f"{case.case.case_id}: " if len(cases) > 1 else ""
         count = len(manifest.nodes)
         blocks = range(-(-case.case.repeats // count))
-        places = [
-            [by_repeat.get(block * count + node + 1) for block in blocks] for node in range(count)
-        ]
-        found.append((f"{name}throughput", [[_get_speed(one) for one in row] for row in places]))
-        found += [
-            (f"{name}{peak}", [[_get_peak(one, get) for one in row] for row in places])
-            for peak, get in _PEAKS.items()
-        ]
+        for name in names:
+            values = [
+                [_get_figure(by_repeat.get(block * count + node + 1), name) for block in blocks]
+                for node in range(count)
+            ]
+            if any(value == value for row in values for value in row):
+                found[prefix + name] = values
     return found
 
 
-def _get_speed(outcome: Optional[Outcome]) -> float:
+def _get_figure(outcome: Optional[Outcome], name: str) -> float:
     record = outcome and outcome.record
-    return record.samples_per_s if record else float("nan")
+    if not (outcome and record and (name == THROUGHPUT or outcome.sidecars.peaks)):
+        return float("nan")
+    return FIGURES[name](record, outcome.sidecars.peaks)
 
 
-def _get_peak(outcome: Optional[Outcome], get: Any) -> float:
-    peaks = outcome and outcome.record and outcome.sidecars.peaks
-    rates = [get(device) for device in peaks.devices] if peaks else []
+def _take_slowest(rates: Iterable[float]) -> float:
     return min((rate for rate in rates if rate > 0), default=float("nan"))
 
 
-def _decide_verdict(
+def decide_verdict(
     outcomes: Sequence[Outcome],
     effects: Sequence[NodeEffect],
     figures: Sequence[str],
     least_effect: float,
+    unit: str = "blocks",
 ) -> tuple[str, str]:
     """Return the verdict on a node, such as SLOW, and the reason in words.
 
-    `effects` has the comparison of each of `figures` with the other nodes.
+    `effects` has the comparison of each of `figures` with the other nodes, over several `unit`.
     """
     problems = [outcome.problem for outcome in outcomes if outcome.record is None]
-    failed = [text for text in problems if not _is_open(text)]
+    failed = [text for text in problems if not is_open(text)]
     if failed:
         return FAILED, f"{len(failed)} of {len(outcomes)} repeats: {failed[0]}"
     slow = [name for name, one in zip(figures, effects) if one.is_slow(least_effect)]
@@ -218,12 +229,12 @@ def _decide_verdict(
         name: one.more_blocks for name, one in zip(figures, effects) if one.more_blocks is not None
     }
     if unsure:
-        why = f"{', '.join(unsure)}: about {max(unsure.values())} more blocks would decide"
+        why = f"{', '.join(unsure)}: about {max(unsure.values())} more {unit} would decide"
         return UNDECIDED, f"{why}; {problems[0]}" if problems else why
     return GOOD, ""
 
 
-def _is_open(problem: str) -> bool:
+def is_open(problem: str) -> bool:
     """Return whether an array task with this problem has not ended, so that a record may follow."""
     return problem in (NOT_SUBMITTED, NO_RECORD_YET) or problem.startswith(_CANCELLED)
 

@@ -46,7 +46,10 @@ class NodeEffect:
 
 
 def compute_node_effects(
-    figures: Sequence[Any], least_effect: float, seed: int = 0
+    figures: Sequence[Any],
+    least_effect: float,
+    seed: int = 0,
+    spreads: Sequence[tuple[float, int]] = (),
 ) -> list[list[NodeEffect]]:
     """Compare each node with the other nodes; return the effects [figures][nodes].
 
@@ -56,12 +59,15 @@ def compute_node_effects(
     further node is found slow. The effect of a node is the median over its blocks. Its p-value is
     the share of random draws from the pooled deviations of all nodes that are as slow, adjusted by
     Holm's method over all nodes and figures. The draws are scaled like Student's t, because the
-    deviations are few; `seed` makes them repeatable.
+    deviations are few; `seed` makes them repeatable. `spreads` has for each figure by how much good
+    nodes differ from each other (a standard deviation of logarithms), which adds to the draws, and
+    its degrees of freedom; by default all good nodes are alike.
     """
+    spreads = spreads or [(0.0, 1)] * len(figures)
     tests = sum(len(values) for values in figures)
     slow: list[set[int]] = [set() for _ in figures]
     while True:
-        found = [_Table(values, own) for values, own in zip(figures, slow)]
+        found = [_Table(*one) for one in zip(figures, slow, spreads)]
         p_values = [p for table in found for p in table.compute_p_values(tests, seed)]
         adjusted = iter(adjust_by_holm(p_values))
         effects = [table.list_effects(adjusted, tests, least_effect) for table in found]
@@ -77,9 +83,10 @@ def compute_node_effects(
 class _Table:
     """One figure of all nodes: logarithms of each node's ratio to the others: [nodes, blocks]."""
 
-    def __init__(self, values: Any, slow: "set[int]") -> None:
+    def __init__(self, values: Any, slow: "set[int]", spread: "tuple[float, int]") -> None:
         import numpy
 
+        self.spread, self.spread_freedom = spread
         logs = numpy.log(numpy.asarray(values, dtype=float))
         sound = numpy.array([node not in slow for node in range(len(logs))], dtype=bool)
         has_value = ~numpy.isnan(logs)
@@ -131,7 +138,12 @@ class _Table:
             drawn = numpy.median(generator.choice(self.pool, (size, number)), axis=1)
             drawn *= numpy.sqrt(number / blocks)
             scale = numpy.sqrt(self.freedom / generator.chisquare(self.freedom, size))
-            parts.append(drawn * scale)
+            drawn *= scale
+            if self.spread:
+                of_spread = self.spread_freedom
+                scale = numpy.sqrt(of_spread / generator.chisquare(of_spread, size))
+                drawn += self.spread * generator.standard_normal(size) * scale
+            parts.append(drawn)
         return numpy.concatenate(parts)
 
     def list_effects(self, adjusted: Any, tests: int, least_effect: float) -> list[NodeEffect]:

@@ -1,4 +1,4 @@
-"""A sweep over the nodes of a real Slurm, of which one is slow, one fails and one is drained."""
+"""Sweeps over the nodes of a real Slurm, of which some are slow, fail or are drained."""
 
 import json
 
@@ -14,10 +14,11 @@ BAD_NODES = 10
 # steps of 20 ms, and 10 % more on n2; their times vary by half a percent
 SCRIPT = """\
 #!/bin/bash
-[ "$SLURMD_NODENAME" != n3 ] || { echo "RuntimeError: uncorrectable ECC error" >&2; exit 1; }
+[ "$SLURM_JOB_NODELIST" != n3 ] || { echo "RuntimeError: uncorrectable ECC error" >&2; exit 1; }
 milliseconds=20
-[ "$SLURMD_NODENAME" != n2 ] || milliseconds=22
-echo "dlperf-log/1 devices=1 batch_size_per_device=2 precision=fp32 model=resnet50 mode=train"
+case $(scontrol show hostnames "$SLURM_JOB_NODELIST") in *n2*) milliseconds=22 ;; esac
+sizes="devices=$SLURM_JOB_NUM_NODES batch_size_per_device=2 precision=fp32"
+echo "dlperf-log/1 $sizes model=resnet50 mode=train"
 awk -v mean=$milliseconds -v seed=$RANDOM 'BEGIN {
   srand(seed)
   for (step = 1; step <= 7; step++)
@@ -32,7 +33,7 @@ name = "resnet50"
 [axes]
 framework = "pytorch"
 script = "steps"
-topology = "1n1g"
+topology = "{topology}"
 batch_size_per_device = 2
 
 [protocol]
@@ -54,24 +55,45 @@ def drained(cluster):
     ask("scontrol", "update", "nodename=n4", "state=resume")
 
 
-def test_slow_failing_and_drained_nodes_are_named_and_the_sound_one_is_good(drained, tmp_path):
-    script = tmp_path / "steps"
+def sweep(folder, topology, *options):
+    """Sweep with a matrix of the script, wait for its end, and return the run."""
+    script = folder / "steps"
     script.write_text(SCRIPT, encoding="utf-8")
     script.chmod(0o755)
-    matrix = tmp_path / "matrix.toml"
-    matrix.write_text(MATRIX.format(script=script), encoding="utf-8")
-    results = tmp_path / "results"
+    matrix = folder / "matrix.toml"
+    matrix.write_text(MATRIX.format(script=script, topology=topology), encoding="utf-8")
+    results = folder / "results"
     settings = [option for text in (*QUICK_POLLS, "directives=[]") for option in ("--set", text)]
-    words = ["sweep", str(matrix), "--site", str(SITE), "--results", str(results), "--blocks", "4"]
+    words = ["sweep", str(matrix), "--site", str(SITE), "--results", str(results), *options]
     done = run_tool([*words, "--wait", *settings], CHECKOUT)
     assert done.returncode == BAD_NODES, done.stdout + done.stderr
-    run = find_run(None, results)
+    return find_run(None, results)
+
+
+def read_verdicts(run):
+    told = json.loads(run_tool(["nodes", str(run.path), "--json"], CHECKOUT).stdout)
+    return {row["node"]: row["verdict"] for row in told["nodes"]}
+
+
+def test_slow_failing_and_drained_nodes_are_named_and_the_sound_one_is_good(drained, tmp_path):
+    run = sweep(tmp_path, "1n1g", "--blocks", "4")
     # each node had its own jobs, and no repeat went elsewhere
     for node in ("n1", "n2", "n3"):
         used = ask("sacct", "-nX", "--format=NodeList%20", f"--name={run.run_id}.1n1g-{node}")
         assert set(used.split()) == {node}
-    told = json.loads(run_tool(["nodes", str(run.path), "--json"], CHECKOUT).stdout)
-    verdicts = {row["node"]: row["verdict"] for row in told["nodes"]}
-    assert verdicts == {"n1": "good", "n2": "slow", "n3": "failed", "n4": "not available"}
+    assert read_verdicts(run) == {"n1": "good", "n2": "slow", "n3": "failed", "n4": "not available"}
     lists = {path.name: path.read_text().split() for path in run.path.glob("report/*_nodes.txt")}
     assert lists == {"good_nodes.txt": ["n1"], "bad_nodes.txt": ["n2", "n3"]}
+
+
+def test_slow_node_of_a_sweep_over_pairs_is_told_from_its_partners(cluster, tmp_path):
+    run = sweep(tmp_path, "2n1g", "--pairs", "--blocks", "3")
+    for pair in ("n1,n2", "n3,n4"):
+        name = f"{run.run_id}.2n1g-{pair.replace(',', '+')}"
+        jobs = ask("sacct", "-nX", "--format=JobName%60,NodeList%20")
+        used = [line.split()[1] for line in jobs.splitlines() if line.strip().startswith(name)]
+        assert len(used) == 3
+        assert set(used) == {f"n[{pair[1]}-{pair[4]}]"}
+    found = read_verdicts(run)
+    assert {name for name, verdict in found.items() if verdict == "slow"} == {"n2"}
+    assert {"n1", "n2", "n3", "n4", "n1+n2", "n3+n4"} <= set(found)

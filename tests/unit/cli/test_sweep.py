@@ -19,6 +19,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.run_directory import find_run
 from dlperf_slurm.scheduler.retry import NO_RETRY, read_retry_limits
+from dlperf_slurm.scheduler.submit import get_blocks
 
 SITE = """\
 scheduler = "slurm"
@@ -82,11 +83,34 @@ def test_sweep_of_bits_takes_fixed_steps_and_deterministic_kernels(cluster, home
         assert ("DLPERF_SLURM_DETERMINISTIC=1" in script) == is_fixed
 
 
+def test_pairs_have_array_jobs_of_their_own_and_rounds_are_blocks(cluster, home, capsys):
+    rows = "; ".join(f"echo 'n{number}|idle|gpu'" for number in range(1, 7))
+    write_program(cluster, "sinfo", rows)
+    options = ["--pairs", "--blocks", "3", "--rounds"]
+    code, _, err = sweep(capsys, *options, "6", topology="2n1g")
+    assert code == INPUT_ERROR
+    assert_problem(err, key="--rounds", says=["3 to 5"])
+    code, _, err = sweep(capsys, *options, "4", topology="2n1g")
+    assert code == 0, err
+    run = find_run(None, home / "results")
+    groups = run.list_group_ids()
+    assert len(groups) == len(set(run.manifest.nodes)) == 12
+    for group in groups:
+        first, second = group.split("-")[1].split("+")
+        directives = list_directives(run.get_script_path(group).read_text(encoding="utf-8"))
+        assert {f"--nodelist={first},{second}", "--nodes=2"} <= {*directives}
+        assert len(run.read_tasks(group)) == 3
+    assert {*get_blocks(run).values()} == {1, 2, 3, 4}
+
+
 @pytest.mark.parametrize(
     ("options", "topology", "problem"),
     [
         (["--blocks", "2"], "1n1g", {"key": "--blocks", "says": ["2", "3"]}),
         ([], "2n1g", {"file": "matrix.toml", "says": ["1n8g"]}),
+        (["--pairs"], "1n1g", {"file": "matrix.toml", "says": ["2n8g"]}),
+        (["--pairs"], "2n1g", {"key": "--pairs", "says": ["3 nodes", "4"]}),
+        (["--rounds", "3"], "1n1g", {"key": "--rounds", "says": ["--pairs"]}),
         (["--set", "scheduler=local"], "1n1g", {"says": ["site tiny", "no Slurm"]}),
     ],
 )

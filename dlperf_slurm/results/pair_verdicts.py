@@ -1,0 +1,123 @@
+"""The outcomes of a sweep over pairs -> verdicts on the nodes, and on the links between them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlperf_slurm.jobs.manifest import Manifest, compute_block, get_node
+from dlperf_slurm.plain_text import list_some
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.columns import make_frame_of_values
+from dlperf_slurm.results.node_differences import list_differences, read_node_facts
+from dlperf_slurm.results.node_verdicts import (
+    ABSENT,
+    ALL_REDUCE,
+    LEAST_EFFECT,
+    NODES,
+    THROUGHPUT,
+    NodeVerdicts,
+    decide_verdict,
+    is_open,
+    list_figures,
+)
+from dlperf_slurm.stats.pair_effects import compute_pair_effects
+
+# pairs with failures, from which the node that they share is at fault rather than the links
+_LEAST_FAILED = 2
+
+
+def judge_pairs(
+    manifest: Manifest, cases: Sequence[CaseOutcomes], least_effect: float = LEAST_EFFECT
+) -> list[NodeVerdicts]:
+    """Decide which nodes and which links of a sweep over pairs are good, slow, failed or undecided.
+
+    Returns the verdicts on the nodes, and those on the links. Compared are the throughput and the
+    all-reduce of the gradients (`stats.pair_effects`). A node that failed in several pairs is
+    failed, and nothing is said about its links; of other pairs that failed, the link is.
+    """
+    measured = [case for case in cases if not case.case.reason]
+    pairs = [tuple(pair.split(",")) for pair in manifest.nodes]
+    nodes = sorted({node for pair in pairs for node in pair})
+    by_pair: dict[tuple[str, ...], list[Outcome]] = {pair: [] for pair in pairs}
+    for case in measured:
+        for outcome in case.outcomes:
+            by_pair[tuple(get_node(outcome.repeat, manifest.nodes).split(","))].append(outcome)
+    failed = find_failed_nodes({pair: _list_failures(own) for pair, own in by_pair.items()})
+    figures = list_figures(manifest, measured, (THROUGHPUT, ALL_REDUCE))
+    places = {node: place for place, node in enumerate(nodes)}
+    rounds = [compute_block(place + 1, _count_rounds(measured)) for place in range(len(pairs))]
+    found = compute_pair_effects(
+        [(places[first], places[second]) for first, second in pairs],
+        *(rounds, [*figures.values()], least_effect),
+    )
+    of_nodes, of_links = ([list(own) for own in zip(*effects)] for effects in found)
+    unit = "rounds"
+    if len(pairs) == len(nodes) * (len(nodes) - 1) // 2:
+        unit += " (all were measured: use more --blocks)"
+    rows: list[tuple[Any, ...]] = []
+    for node in nodes:
+        # failures of a link say nothing about its nodes
+        own = [
+            one
+            for pair, outcomes in by_pair.items()
+            if node in pair
+            for one in outcomes
+            if one.record or is_open(one.problem) or node in failed
+        ]
+        effects = of_nodes[places[node]] if of_nodes else []
+        verdict, reason = decide_verdict(own, effects, [*figures], least_effect, unit)
+        count = sum(one.record is not None for one in own)
+        planned = sum(len(outcomes) for pair, outcomes in by_pair.items() if node in pair)
+        rows.append((node, verdict, count, planned, effects, failed.get(node, reason)))
+    for text in manifest.absent_nodes:
+        node, _, state = text.partition(": ")
+        rows.append((node, ABSENT, 0, 0, [], f"{state} when the sweep was submitted"))
+    links: list[tuple[Any, ...]] = []
+    for place, (pair, own) in enumerate(by_pair.items()):
+        if not failed.keys() & set(pair):
+            effects = of_links[place] if of_links else []
+            verdict, reason = decide_verdict(own, effects, [*figures], least_effect)
+            count = sum(one.record is not None for one in own)
+            links.append(("+".join(pair), verdict, count, len(own), effects, reason))
+    differences = list_differences(read_node_facts([(manifest, cases)]))
+    return [
+        NodeVerdicts(
+            *(manifest, [*figures], least_effect, own_differences),
+            make_frame_of_values(NODES, own_rows),
+            is_of_links=is_of_links,
+        )
+        for own_rows, own_differences, is_of_links in (
+            (rows, differences, False),
+            (links, (), True),
+        )
+    ]
+
+
+def _count_rounds(cases: Sequence[CaseOutcomes]) -> int:
+    """Return the number of rounds, which are the blocks of each case."""
+    return max((case.case.blocks for case in cases), default=1)
+
+
+def _list_failures(outcomes: Sequence[Outcome]) -> list[str]:
+    """List the problems of the repeats that ended without a valid record."""
+    return [one.problem for one in outcomes if one.record is None and not is_open(one.problem)]
+
+
+def find_failed_nodes(failures: Mapping[tuple[str, ...], Sequence[str]]) -> dict[str, str]:
+    """Return the nodes that failed in several pairs, with the reason in words.
+
+    `failures` has the problems of each pair; none if it did not fail. The node with most failed
+    pairs is taken first, and its pairs do not count against its partners.
+    """
+    left = {pair for pair, problems in failures.items() if problems}
+    found: dict[str, str] = {}
+    while True:
+        counts = Counter(node for pair in left for node in pair)
+        node, count = max(sorted(counts.items()), key=lambda one: one[1], default=("", 0))
+        if count < _LEAST_FAILED:
+            return found
+        own = sorted(pair for pair in left if node in pair)
+        left.difference_update(own)
+        total = sum(node in pair for pair in failures)
+        partners = list_some([other for pair in own for other in pair if other != node])
+        found[node] = f"{count} of {total} pairs, with {partners}: {failures[own[0]][0]}"
