@@ -30,7 +30,6 @@ from dlperf_slurm.logs.path_settings import read_name, read_path_date, read_path
 from dlperf_slurm.logs.publisher_rules import RuleError
 from dlperf_slurm.logs.settings import ALL_SETTINGS
 from dlperf_slurm.logs.windows import STEPS, TOKENS, Window
-from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.logs import Format
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 SURROUNDINGS = ("hardware", "software", "date")
 DEVICES_PER_NODE = 8
 
-ADD_FORMAT = f"to add a format in a few lines of TOML (--format-file): {COMMAND} docs logs"
+ADD_FORMAT = "docs/logs.md shows how to add a format in a few lines of TOML (--format-file)"
 
 INCOMPLETE = "incomplete"
 """Status of a run whose log ends early or has lost lines.

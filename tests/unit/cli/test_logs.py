@@ -193,7 +193,7 @@ def test_log_of_no_format_says_how_to_add_one(home, capsys):
     _write(home, "lines = [{ pattern = 'it (?P<step>x)' }]", ["hello"])
     code, printed, _ = _import(capsys)
     assert code == 5
-    assert_problem(printed, says=("--format-file", "docs logs"))
+    assert_problem(printed, says=("--format-file", "docs/logs.md"))
 
 
 def test_formats_of_the_documentation_are_valid():
