@@ -143,13 +143,15 @@ def print_result(options: argparse.Namespace) -> "Iterator[list[Run]]":
 
 
 def _describe_submission(run: "Run") -> dict[str, object]:
-    """Return the run id and path, and the id of each array job; None before its submission."""
+    """Return run id, path, cases, and the id of each array job; None before its submission."""
     from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 
     events = read_journal(run.path)
     ids = {event.group_id: event.array_job_id for event in events if event.event == SUBMITTED}
     jobs = [{"group": name, "array_job": ids.get(name)} for name in run.list_group_ids()]
-    return {"run_id": run.run_id, "path": str(run.path), "array_jobs": jobs}
+    planned = [case for case in run.manifest.cases if not case.reason]
+    cases = [{"case_id": case.case_id, "repeats": case.repeats} for case in planned]
+    return {"run_id": run.run_id, "path": str(run.path), "array_jobs": jobs, "cases": cases}
 
 
 def run_plan(options: argparse.Namespace) -> None:
