@@ -132,9 +132,10 @@ class Cell:
 class Table:
     """A table of cells with at least one row; the first `text_columns` columns are texts.
 
-    `kind` is the name of its TableSpec; `model` is the model of all its cases, or ''. `omit_first`
-    are the columns, by number, that a terminal that is too narrow leaves out first. `subject` has
-    devices and date, for a table that is read alone.
+    `caption` is '' for none. `kind` is the name of its TableSpec, or "leaderboard"; `model` is the
+    model of all its cases, or ''. `omit_first` are the columns, by number, that a terminal that is
+    too narrow leaves out first, and a phone those of a leaderboard. `subject` has devices and date,
+    for a table that is read alone.
     """
 
     title: str

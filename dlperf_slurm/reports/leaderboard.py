@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
@@ -84,26 +85,40 @@ def _name_mode(mode: str) -> str:
 def tabulate_leaderboards(
     bests: Mapping[Subject, Sequence[Row]], links: Mapping[str, str]
 ) -> Iterator[Table]:
-    """Yield a leaderboard per subject; `links` has the page of each run by id."""
+    """Yield a leaderboard per subject, the first with a caption that holds for all.
+
+    `links` has the page of each run by id.
+    """
+    caption = (
+        "the newest result of each framework at its fastest batch size: median over repeats with "
+        "its 95 % interval; the fastest of a topology first"
+    )
     for (model, mode, hardware, precision), rows in bests.items():
-        yield make_table(
+        has_shares = any(row["share"] < 1 for row in rows)
+        table = make_table(
             f"{model} {_name_mode(mode)}, {precision}, on {hardware}",
             (
-                *("topology", "framework", rows[0]["unit"], "of the fastest"),
+                *("topology", "framework", rows[0]["unit"]),
+                *["of the fastest"] * has_shares,
                 *("batch size", "run"),
             ),
             [
                 (
-                    *(row["topology"], row["label"], row["cell"], Cell(row["share"], _SHARE)),
+                    *(row["topology"], row["label"]),
+                    replace(row["cell"], link=links.get(row["run_id"], "")),
+                    *[Cell(row["share"], _SHARE)] * has_shares,
                     row["batch_size_per_device"],
                     Cell(shorten_run_id(row["run_id"]), link=links.get(row["run_id"], "")),
                 )
                 for row in rows
             ],
             2,
-            "the newest result of each framework at its fastest batch size: median over repeats "
-            "with its 95 % interval; the fastest of a topology first",
+            caption,
+            # the figure leads to the run too
+            (4 + has_shares,),
         )
+        yield replace(table, kind="leaderboard")
+        caption = ""
 
 
 def list_headlines(bests: Mapping[Subject, Sequence[Row]]) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.jobs.journal import read_journal
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 # names that tell nothing of a cluster
 _COMMON = frozenset(("", "root", "localhost", "localhost.localdomain"))
+# the target of a link in Markdown, which names a file of the site
+_TARGET = re.compile(r"((?<!\\)\]\([^)\s]*\))")
 # what the page's own style and script, and its tags, contain stays; but texts in attributes do not
 _MARKUP = re.compile(r"(<style>.*?</style>|<script>.*?</script>|<[^>]*>)", re.DOTALL)
 _TEXTS = re.compile(r'(?<= )(title|data-text|aria-label)="[^"]*"')
@@ -54,10 +57,16 @@ class Redaction:
             for part in _MARKUP.split(page)
         )
 
+    def clean_markdown(self, text: str) -> str:
+        """Replace the names in Markdown, but not in the targets of its links."""
+        parts = _TARGET.split(text)
+        return "".join(part if n % 2 else self.clean(part) for n, part in enumerate(parts))
+
     def clean_files(self, files: Mapping[str, str]) -> dict[str, str]:
-        """Replace the names in files, texts by file name; those named .html are HTML pages."""
+        """Replace the names in files, texts by file name: HTML pages, Markdown and plain text."""
+        cleaners = {".html": self.clean_page, ".md": self.clean_markdown}
         return {
-            name: self.clean_page(text) if name.endswith(".html") else self.clean(text)
+            name: cleaners.get(PurePath(name).suffix, self.clean)(text)
             for name, text in files.items()
         }
 

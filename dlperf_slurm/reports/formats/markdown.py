@@ -51,7 +51,8 @@ def list_blocks(tables: Iterable[Table]) -> Iterator[str]:
     for table in tables:
         yield f"## {escape_markdown(table.heading)}"
         yield make_table(table)
-        yield f"{escape_markdown(table.caption)}."
+        if table.caption:
+            yield f"{escape_markdown(table.caption)}."
 
 
 def make_table(table: Table) -> str:

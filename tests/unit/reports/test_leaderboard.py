@@ -37,6 +37,8 @@ def test_newest_result_of_each_case_counts(bests):
 def test_runs_are_linked(bests):
     run_id = next(iter(bests.values()))[0]["run_id"]
     (table,) = tabulate_leaderboards(bests, {run_id: "runs/x.html"})
-    assert [row[-1].link for row in table.rows] == ["runs/x.html", ""]
+    # a phone leaves out the last column
+    for column in (2, -1):
+        assert [row[column].link for row in table.rows] == ["runs/x.html", ""]
     assert table.rows[0][-1].text == shorten_run_id(run_id) == "20240502-120000"
     assert shorten_run_id("imported") == "imported"

@@ -22,6 +22,13 @@ def test_names_are_replaced_as_whole_words(text, expected):
     assert REDACTION.clean(text) == expected
 
 
+def test_targets_of_links_in_markdown_stay():
+    text = "[node12](ada/node12.md) [\\](node12)"
+    cleaned = REDACTION.clean_files({"a.md": text, "a.csv": text})
+    assert cleaned["a.md"] == "[host-2](ada/node12.md) [\\](host-2)"
+    assert "ada/" not in cleaned["a.csv"]
+
+
 def test_style_script_and_tags_of_a_page_stay():
     page = '<style>.ada{}</style><p class="ada" title="by ada">ada</p><script>ada()</script>'
     assert REDACTION.clean_page(page) == page.replace('by ada">ada<', 'by user">user<')
