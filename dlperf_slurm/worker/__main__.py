@@ -338,7 +338,7 @@ def read_peak_memory_bytes(session: Any) -> int:
         return session.read_peak_memory_bytes()
     # the measurement is complete: no error of a framework may lose it
     except Exception as error:
-        print(f"peak memory not read: {error!r}", file=sys.stderr, flush=True)
+        print(f"cannot read the peak memory: {error!r}", file=sys.stderr, flush=True)
         return 0
 
 

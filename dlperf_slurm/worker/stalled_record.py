@@ -28,7 +28,7 @@ from dlperf_slurm.worker.watchdog import (
 
 ANSWERED_NOTHING = "does not respond: the process is stopped, or waits for a file"
 HELD = "in native code that holds the GIL"
-STOPPED = "does not respond: its process is stopped"
+STOPPED = "does not respond: the process is stopped"
 # process states of proc_pid_stat(5)
 STATES = {"R": HELD, "S": HELD, "T": STOPPED, "t": STOPPED}
 

@@ -121,8 +121,8 @@ def test_element_of_a_gradient_that_has_cancelled_is_not_compared():
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (make_arrays(a=[1.0]), r"gradients: b is only in"),
-        (make_arrays(a=[1.0], b=[1.0], c=[1.0]), r"gradients: c is only in"),
+        (make_arrays(a=[1.0]), r"gradients: b is missing in the framework"),
+        (make_arrays(a=[1.0], b=[1.0], c=[1.0]), r"gradients: c is missing in the definition"),
         (
             make_arrays(a=[[1.0]], b=[1.0]),
             r"gradients: a is \(\(1, 1\), 'float32'\); expected: \(1,\)",
