@@ -8,7 +8,7 @@
 # run_array_tasks:
 #   prepare_task                   runs the site's setup, modules and environment
 #   activate_FRAMEWORK             sets up the framework's environment, in a subshell
-#   launch_FRAMEWORK               starts the ranks; also search_, script_ and script_ranks_FRAMEWORK
+#   launch_FRAMEWORK               starts the ranks; also search_, script_, script_ranks_, profile_TOOL_FRAMEWORK
 #   conclude_FRAMEWORK EXIT_CODE   writes a failed record if the ranks left none
 #   prepare_nodes_FRAMEWORK        (optional) prepares and checks each node before the ranks start
 #   finish_task                    (optional) runs the site's clean-up

@@ -12,6 +12,7 @@ from dlperf_slurm.cli.options import (
     RUN_HELP,
     add_command,
     add_json_option,
+    add_repeated_option,
     add_results_option,
     add_run_options,
     add_set_option,
@@ -82,6 +83,10 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument(
         "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
     )
+    text = "take a few further steps of each case under a profiler, in no result"
+    command.add_argument("--profile", choices=("nsys", "torch", "rocprof"), help=text)
+    text = "profile only the cases whose id matches, with * and ?; repeatable"
+    add_repeated_option(command, "--only", "PATTERN", text)
     _add_bad_nodes_option(command)
     add_site_options(command)
     add_results_option(command)

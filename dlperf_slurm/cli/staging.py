@@ -32,6 +32,7 @@ def load_plan(
     """
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.jobs.plan import get_max_array_size, resolve
+    from dlperf_slurm.jobs.profiles import mark_profiled
     from dlperf_slurm.matrix.expand import expand_matrix
     from dlperf_slurm.matrix.file import read_matrix, split_assignments
 
@@ -42,6 +43,10 @@ def load_plan(
     of_matrix, of_site = split_assignments(options.set)
     file = read_matrix(options.matrix, of_matrix)
     expansion = expand_matrix(file)
+    if getattr(options, "profile", None):
+        expansion = mark_profiled(expansion, options.profile, options.only)
+    elif getattr(options, "only", None):
+        raise InputError("--only chooses the cases of --profile, which is missing")
     loaded = load_site(options.site, file.toml, of_site)
     if file.matrix.scripts:
         # imports Jinja2

@@ -13,6 +13,7 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
 from dlperf_slurm.jobs.launch_command import make_container_parts, make_starter
 from dlperf_slurm.jobs.node_prolog import list_data_folders, list_starting_words
+from dlperf_slurm.jobs.profiles import PROFILED_REPEAT, PROFILERS, STARTER_PREFIX, TORCH
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment
 from dlperf_slurm.launchers import ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI, TORCHRUN
@@ -47,7 +48,8 @@ class FrameworkScript:
     Python than the ranks; else `own_python` may be the path of the environment's. `has_secret`:
     ranks connect without MPI and need a shared secret. `search_command` is set if array tasks
     search for their batch size, `node_command` if nodes run a setup or checks before the ranks;
-    `script_commands` has the command of each function that runs an external script.
+    `script_commands` has the command of each function that runs an external script,
+    `profile_commands` that of the ranks under each profiler.
     """
 
     name: str
@@ -67,16 +69,20 @@ class FrameworkScript:
     script_commands: Sequence[tuple[str, Sequence[str]]]
     conclude_command: Sequence[str]
     has_gpus: bool
+    profile_command: Sequence[str]
+    profile_commands: Sequence[tuple[str, Sequence[str]]]
     node_command: Sequence[str] = ()
 
 
 def find_starter(task: ArrayTask) -> str:
-    """Return the bash function that starts an array task: "launch", "search" or "script...".
+    """Return the bash function that starts an array task, such as "launch" or "search".
 
     Its full name in the script ends with the framework, such as `launch_pytorch`.
     """
     if task.case.script_table is not None:
         return SCRIPT_STARTERS[task.case.script_table.launch]
+    if task.case.profiler and task.repeat == PROFILED_REPEAT:
+        return f"{STARTER_PREFIX}{task.case.profiler}"
     return "search" if task.case.axes.has_batch_search else "launch"
 
 
@@ -145,7 +151,9 @@ def make_framework_script(
     on_host = [host_python, *worker]
     start = make_starter(kind, site, folders)
     verb, *options = worker_command
+    traced = {TORCH: "trace"}
     script_commands = {"script": ["bash"], "script_ranks": start(["bash"])}
+    options = [*site.rendezvous_settings.list_words(), *options]
     own_env = {name: v for name, v in site.env.items() if common.env.get(name) != v}
     return FrameworkScript(
         name=kind.framework,
@@ -163,9 +171,7 @@ def make_framework_script(
         env=sort_items({**own_env, **chosen.env}),
         has_secret=site.ranks != MPI,
         has_torchrun=site.starting_launcher == TORCHRUN,
-        launch_command=start(
-            [chosen.python, *worker, verb, *site.rendezvous_settings.list_words(), *options]
-        ),
+        launch_command=start([chosen.python, *worker, verb, *options]),
         search_command=[*on_host, "search"] if "search" in starters else None,
         script_command=[*on_host, "script"],
         script_commands=[
@@ -173,6 +179,12 @@ def make_framework_script(
         ],
         conclude_command=[*on_host, "conclude"],
         has_gpus=site.device == CUDA,
+        profile_command=[*on_host, "profile"],
+        profile_commands=[
+            (tool, start([*words, chosen.python, *worker, traced.get(tool, verb), *options]))
+            for tool, words in PROFILERS.items()
+            if f"{STARTER_PREFIX}{tool}" in starters
+        ],
         node_command=_make_node_command(site, kind.topology, on_host, node_file),
     )
 

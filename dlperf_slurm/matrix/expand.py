@@ -29,7 +29,10 @@ MAX_COMPARISONS = 1_000_000
 
 @dataclass(frozen=True)
 class MatrixCase:
-    """A case of the matrix: model, a value on each axis, and protocol; repeats are not separate."""
+    """A case of the matrix: model, a value on each axis, and protocol; repeats are not separate.
+
+    `profiler` is that of `submit --profile`, or "".
+    """
 
     model: str
     model_parameters: Mapping[str, ModelParameter]
@@ -39,6 +42,7 @@ class MatrixCase:
     script_table: Optional[ScriptTable] = None
     training: Training = NO_TRAINING
     dataset: str = ""
+    profiler: str = ""
 
     @cached_property
     def topology(self) -> Topology:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -25,6 +26,7 @@ from dlperf_slurm.reports.plots import (
 from dlperf_slurm.reports.report_cache import read_results
 from dlperf_slurm.reports.step_files import STEPS_DIR, write_step_files
 from dlperf_slurm.reports.summarize import TableMaker, summarize
+from dlperf_slurm.reports.tables.profiles import list_profiles, make_profile_table
 from dlperf_slurm.results.collect import find_attempts
 from dlperf_slurm.results.proofs import load_proofs, name_proofs
 
@@ -68,7 +70,10 @@ def make_report(
     results = name_proofs(read_results(attempts, found), load_proofs(run.path.parent))
     if has_steps:
         write_step_files(attempts, make_folder(run))
-    summary = summarize(run.manifest, results, [*against.values()])
+    makers = [*against.values()]
+    if profiles := list_profiles(run):
+        makers.append(partial(make_profile_table, profiles))
+    summary = summarize(run.manifest, results, makers)
     variant = f"-{make_name('against', *against)}" if against else ""
     cases = {case.case_id: case for case in run.manifest.cases}
     return Report(

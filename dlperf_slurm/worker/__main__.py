@@ -1,4 +1,7 @@
-"""python -m dlperf_slurm.worker run|search|script|node|conclude|verify|probe: case -> record."""
+"""python -m dlperf_slurm.worker run|trace|search|profile|script|node|conclude|verify|probe.
+
+Reads a case, and writes its record.
+"""
 
 import math
 import os
@@ -64,6 +67,7 @@ from dlperf_slurm.worker.parity import (
 from dlperf_slurm.worker.peaks.measure import gather_peaks, measure_peak
 from dlperf_slurm.worker.phases import ImportTimer, Phases
 from dlperf_slurm.worker.probe import probe_rank
+from dlperf_slurm.worker.profiled_attempt import TorchTrace, run_profiled
 from dlperf_slurm.worker.progress import Position
 from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
 from dlperf_slurm.worker.ranks import PlacementError, SingleProcess
@@ -86,10 +90,15 @@ def main(arguments: List[str]) -> int:
     `run`, `node WORK_FILE DIR` once per node before it. `search DIR -- LAUNCHER...` starts `run`
     on all ranks once per trial, by LAUNCHER with the trial's folder appended. `script DIR --
     LAUNCHER...` starts an external script in the same way, with the script's path appended.
+    `profile DIR TOOL N LAUNCHER... PROFILER...` starts `run` by the N words of LAUNCHER, then by
+    PROFILER; `trace` is `run` with torch.profiler.
     """
     command = arguments[0]
     if command == "search":
         return search_batch_size(Path(arguments[1]), arguments[3:])
+    if command == "profile":
+        folder, tool, count, *words = arguments[1:]
+        return run_profiled(Path(folder), tool, words[: int(count)], words[int(count) :])
     if command == "script":
         return run_script(Path(arguments[1]), arguments[3:])
     if command == "node":
@@ -117,7 +126,7 @@ def main(arguments: List[str]) -> int:
     block_signal()
     return run_attempt(
         options.directory,
-        partial(watch_case, rendezvous=rendezvous, phases=phases),
+        partial(watch_case, rendezvous=rendezvous, phases=phases, is_traced=command == "trace"),
         lambda case: join_ranks(rendezvous, case, options.directory),
     )
 
@@ -193,11 +202,12 @@ def watch_case(
     attempt_dir: Path,
     rendezvous: RendezvousSettings,
     phases: Phases,
+    is_traced: bool = False,
 ) -> None:
     """Measure the case, ended by a watchdog at a stall, the time limit or a preemption."""
     phases.end(RANKS)
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
-        measure_case(case, world, attempt_dir, rendezvous, position, phases)
+        measure_case(case, world, attempt_dir, rendezvous, position, phases, is_traced)
 
 
 def measure_case(
@@ -207,10 +217,12 @@ def measure_case(
     rendezvous: RendezvousSettings,
     position: Position,
     phases: Phases,
+    is_traced: bool = False,
 ) -> None:
     """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
 
-    `position` receives the progress for the watchdog, `phases` the durations of the phases. Raises
+    `position` receives the progress for the watchdog, `phases` the durations of the phases. With
+    `is_traced`, torch.profiler records the measured steps. Raises
     CaseMismatchError if the model or the record does not match the case.
     """
     rank_info = choose_network(world.place(case), world, rendezvous)
@@ -233,9 +245,18 @@ def measure_case(
     sampler.await_ready()
     phases.end(SAMPLER)
 
+    trace = TorchTrace(attempt_dir, rank_info.rank) if is_traced else None
+
     def start_window() -> None:
         phases.end(WARMUP)
+        if trace is not None:
+            trace.start()
         sampler.start_window()
+
+    def end_window() -> None:
+        sampler.end_window()
+        if trace is not None:
+            trace.stop()
 
     if case.is_to_accuracy:
         measurement = train_to_accuracy(session, world, read, rank_info, sampler, position)
@@ -246,7 +267,7 @@ def measure_case(
             case,
             open_batches(read, rank_info, session),
             start_window,
-            sampler.end_window,
+            end_window,
             position,
             lambda steps: max(world.exchange(steps)),
         )
