@@ -35,9 +35,11 @@ def add_commands(commands: "Commands") -> None:
 
     command = add_command(commands, "log", run_log)
     command.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=RUN_HELP)
-    text = "part of a case id, or a pattern with * and ?; default: cases that failed, else the last"
+    text = (
+        "part of a case id, or a pattern with * and ?; default: all cases that failed, or the last"
+    )
     command.add_argument("case", metavar="CASE", nargs="?", help=text)
-    text = f"number of lines at the end of each file ({SHOWN_LINES}); 0: all"
+    text = f"number of last lines to print of each file (default: {SHOWN_LINES}; 0: all lines)"
     command.add_argument("-n", "--lines", type=int, default=SHOWN_LINES, metavar="N", help=text)
     add_results_option(command)
 
@@ -89,7 +91,7 @@ def run_log(options: argparse.Namespace) -> None:
             except FileNotFoundError:
                 continue
         if not texts:
-            say(f"==> {folder}: nothing was printed <==")
+            say(f"==> {folder}: no output <==")
         for name, text in texts.items():
             lines = text.splitlines()
             say(f"==> {folder / name} <==")

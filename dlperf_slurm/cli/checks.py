@@ -28,27 +28,35 @@ if TYPE_CHECKING:
 def add_commands(commands: "Commands") -> None:
     """Add the commands `parity` and `audit` to the parser."""
     command = add_command(commands, "parity", run_parity)
-    command.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
     command.add_argument(
-        "--model", action="append", default=[], help="may be repeated; default: all"
+        "frameworks", nargs="*", metavar="FRAMEWORK", help="default: all frameworks"
+    )
+    command.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        help="model to compare; may be repeated (default: all models)",
     )
     for axis in ("precision", "compiler", "memory-format"):
-        command.add_argument(
-            f"--{axis}", action="append", default=[], help="may be repeated; default: the plain one"
-        )
+        text = f"{axis.replace('-', ' ')} of the cases; may be repeated (default: as in a matrix)"
+        command.add_argument(f"--{axis}", action="append", default=[], help=text)
     command.add_argument("--site", default="local", help="site name or file; default: local")
     add_set_option(command)
     add_results_option(command)
 
     command = add_command(commands, "audit", run_audit)
     command.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="CSV, Markdown, run or published source"
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="CSV or Markdown file, run, or published source",
     )
     command.add_argument(
         "--threshold",
         metavar="PERCENT",
         default="1%",
-        help="ignore findings that differ by less than this, beyond rounding (default: 1%%)",
+        help="ignore differences, beyond rounding, below this percentage (default: 1%%)",
     )
     add_json_option(command)
     add_results_option(command)
@@ -173,10 +181,12 @@ def run_audit(options: argparse.Namespace) -> None:
     if found:
         count = len(found)
         words = "1 cell contradicts" if count == 1 else f"{count} cells contradict"
-        raise CasesFailedError(f"{words} others, see the findings above")
+        raise CasesFailedError(f"{words} other cells; see the findings above")
     if not audit.checked.is_anything:
         names = ", ".join(map(str, options.files))
-        raise InputError(f"{names}: no cell can be recomputed from others; the reasons are above")
+        raise InputError(
+            f"{names}: no cell can be recomputed from other cells; see the reasons above"
+        )
 
 
 def _print_audit(
@@ -201,7 +211,7 @@ def _print_audit(
             ]
             for f in found
         ]
-        header = ["where", "cell", "printed", "follows", "beyond rounding", "kind", "why"]
+        header = ["where", "cell", "printed", "expected", "beyond rounding", "kind", "why"]
         print_table(
             header, rows, console, title="findings, largest deviation first", text_columns=None
         )
@@ -210,7 +220,7 @@ def _print_audit(
             [f"{gap.file}:{gap.line}", gap.what, str(gap.count), gap.reason]
             for gap in summarize_gaps(audit.not_audited)
         ]
-        header = ["first at", "what", "count", "why"]
+        header = ["first place", "what", "count", "why"]
         print_table(header, gaps, console, title="not audited", text_columns=None)
     if kinds:
         lines = [
@@ -225,13 +235,14 @@ def _print_audit(
         f"{checked.derived_cells} speedups recomputed, "
         f"{count_things(len(found), 'finding')}, "
         f"{len(audit.findings) - len(found) - in_spread} below {100 * threshold:g} %"
-        + (f", {in_spread} wrong, but within the range of the row's repeats" if in_spread else "")
+        + (f", {in_spread} within the range of the row's repeats" if in_spread else "")
     )
     print(
         f"also checked: percentiles of {checked.latency_rows} rows, "
-        f"{checked.throughputs_by_latency} throughputs against their latency, "
+        f"{checked.throughputs_by_latency} throughputs against the row's latency, "
         f"{checked.speedups_compared} speedups against each other, {checked.figures_compared} "
-        f"values printed more than once; not checkable: {checked.derived_cells_unchecked} speedups",
+        "values printed more than once; impossible to check: "
+        f"{checked.derived_cells_unchecked} speedups",
         flush=True,
     )
 

@@ -22,7 +22,7 @@ COMMANDS = {
     "list": ("browse", "list the runs of a results folder, the latest first"),
     "status": ("runs", "show the states of a run's array tasks"),
     "wait": ("runs", "wait for a run to end, then report"),
-    "log": ("browse", "print what array tasks of a run wrote"),
+    "log": ("browse", "print the output of a run's array tasks"),
     "cancel": ("runs", "cancel the array tasks that have not ended"),
     "report": ("report", "write the tables of a run, from its files alone"),
     "compare": ("compare", "show which cases are faster or slower in run B than in run A"),
@@ -39,13 +39,13 @@ COMMANDS = {
 }
 
 NO = "no"
-IN_TURNS = "named run, and your run interleaved with it"
+IN_TURNS = "the named run, and your run interleaved with it"
 # name -> whether it reads runs, writes into a run, submits, cancels, and where it runs code; other
 # commands do none of it. A run is any run, one that this user began ("your"), or the one that the
 # command line names ("named run"). A test checks the commands.
 EFFECTS = {
     "env": (NO, NO, NO, NO, "here: pip, compilers, the frameworks"),
-    "doctor": (NO, NO, "its probe job", "its probe job", "in the probe job: your site's lines"),
+    "doctor": (NO, NO, "the probe job", "the probe job", "in the probe job: your site's lines"),
     "plan": ("any", NO, NO, NO, NO),
     "render": (NO, "a new run", NO, NO, NO),
     "submit": ("any", "new runs", "the new runs", NO, "in jobs: your matrix's and site's lines"),

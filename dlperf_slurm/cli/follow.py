@@ -86,8 +86,9 @@ def follow_to_end(
             release = Releaser(run, read_retry_limits(run).launch).release
         else:
             say(
-                f"{run.run_id}: you did not start this run on this host, so nothing is released "
-                f"or retried. To retry what fails: {COMMAND} retry {run.path}"
+                f"{run.run_id}: you did not start this run on this host, so held jobs are not "
+                "released and failed array tasks are not retried. To retry array tasks: "
+                f"{COMMAND} retry {run.path}"
             )
         named: set[str] = set()
         while True:

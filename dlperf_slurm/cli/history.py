@@ -41,7 +41,7 @@ def add_commands(commands: "Commands") -> None:
         action="append",
         type=Path,
         metavar="DIR",
-        help="folder of runs; may be repeated ($DLPERF_SLURM_RESULTS, else results)",
+        help="folder of runs; may be repeated (default: $DLPERF_SLURM_RESULTS, else results)",
     )
     text = "only cases whose id contains this text, or matches it as a pattern with * and ?"
     add_repeated_option(parser, "--case", "PATTERN", text)
@@ -58,14 +58,14 @@ def add_commands(commands: "Commands") -> None:
         type=int,
         default=DEFAULT_WINDOW,
         metavar="RUNS",
-        help=f"number of earlier runs to compare the newest with ({DEFAULT_WINDOW})",
+        help=f"number of earlier runs to compare the newest with (default: {DEFAULT_WINDOW})",
     )
     text = f"print all runs of each case (default: only the newest, if over {MAX_CASES} cases)"
     parser.add_argument("--all", action="store_true", help=text)
     add_ci_options(parser)
     add_output_options(parser)
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a line per case and run")
-    parser.add_argument("--parquet", type=Path, metavar="FILE", help="the same as Parquet")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row per case and run")
+    parser.add_argument("--parquet", type=Path, metavar="FILE", help="write these rows as Parquet")
 
 
 def run_history(options: argparse.Namespace) -> None:

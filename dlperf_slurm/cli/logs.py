@@ -33,17 +33,20 @@ PARTIAL = " *"
 def add_commands(commands: "Commands") -> None:
     """Add the command `import-logs` to the parser."""
     command = add_command(commands, "import-logs", run_import_logs)
-    command.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="file or directory")
+    command.add_argument(
+        "logs", nargs="+", type=Path, metavar="LOG", help="log file, or directory of logs"
+    )
     command.add_argument("--format", help="log format; default: detected in each log")
     text = f"TOML file with formats of your own, [formats.NAME]; examples: {COMMAND} docs logs"
     command.add_argument("--format-file", type=Path, metavar="FILE", help=text)
-    command.add_argument(
-        "--rule", help="publisher's rule for the throughput; default: the format's"
-    )
-    text = "set what a log lacks: devices, nodes, batch_size_per_device, precision, ..."
+    text = "publisher's rule by which the throughput is computed (default: the format's rule)"
+    command.add_argument("--rule", help=text)
+    text = "set a fact that logs lack: devices, nodes, batch_size_per_device, precision, ..."
     add_set_option(command, text)
     command.add_argument("--name", default="logs", help="name of the run (default: logs)")
-    command.add_argument("--dry-run", action="store_true", help="write nothing")
+    command.add_argument(
+        "--dry-run", action="store_true", help="show what would be imported; write nothing"
+    )
     add_json_option(command)
     add_results_option(command)
 

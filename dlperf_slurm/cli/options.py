@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     Handler = Callable[[argparse.Namespace], None]
 
 
-RUN_HELP = f"run directory, run id or its beginning, {LATEST}, or {LATEST}~1 for the one before"
+RUN_HELP = (
+    f"run directory, run id or its beginning, {LATEST}, or {LATEST}~1 for the run before the latest"
+)
 
 
 def add_command(
@@ -58,7 +60,7 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
         "--site",
         default=os.environ.get("DLPERF_SLURM_SITE") or None,
         help="site name or file; default: $DLPERF_SLURM_SITE, else this cluster's name, else "
-        "slurm, or local on a machine without Slurm; submit uses local only if named",
+        "slurm, or local on a machine without Slurm (but submit needs --site local)",
     )
     add_set_option(parser)
 
@@ -106,7 +108,7 @@ def add_results_option(parser: argparse.ArgumentParser) -> None:
         "--results",
         type=Path,
         default=Path(find_results_dir()),
-        help="folder of the runs ($DLPERF_SLURM_RESULTS, else results)",
+        help="folder of the runs (default: $DLPERF_SLURM_RESULTS, else results)",
     )
 
 

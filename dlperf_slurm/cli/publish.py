@@ -19,11 +19,11 @@ def add_commands(commands: "Commands") -> None:
     parser = add_command(commands, "publish", run_publish)
     text = "folder of the site; an existing site is updated"
     parser.add_argument("directory", type=Path, metavar="DIR", help=text)
-    parser.add_argument("--title", default=DEFAULT_TITLE, help=f"title ({DEFAULT_TITLE})")
+    parser.add_argument("--title", default=DEFAULT_TITLE, help=f"title (default: {DEFAULT_TITLE})")
     parser.add_argument(
         "--names",
         action="store_true",
-        help="show the names of hosts and users, which are replaced by default",
+        help="show the names of hosts and users (default: host-1, host-2, ... and user)",
     )
     add_results_option(parser)
 

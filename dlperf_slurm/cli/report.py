@@ -39,17 +39,21 @@ def add_commands(commands: "Commands") -> None:
         "--layout",
         choices=(DEFAULT_LAYOUT, *list_layouts()),
         default=DEFAULT_LAYOUT,
-        help=f"table layout ({DEFAULT_LAYOUT})",
+        help=f"table layout (default: {DEFAULT_LAYOUT})",
     )
     parser.add_argument(
-        "--format", choices=list_exports(), help="print the run for another program instead"
+        "--format",
+        choices=list_exports(),
+        help="print the results in the format of another program",
     )
     add_ci_options(parser)
     parser.add_argument(
         "--all", action="store_true", help="print all tables and footnotes, not only the summary"
     )
     parser.add_argument(
-        "--published", metavar="SOURCE", help="lay out published results instead of a run"
+        "--published",
+        metavar="SOURCE",
+        help="print the tables of published results instead of those of a run",
     )
     text = "compare with a published source: dlperf, nvidia_pytorch_resnet50, ..."
     add_repeated_option(parser, "--against", "NAME", text)
@@ -58,8 +62,8 @@ def add_commands(commands: "Commands") -> None:
         choices=CHOICES,
         default=SOME,
         help="some (default): plots of the tables and of unusual step times; files: also as "
-        "PDF and PNG; all: step times of every case; none: no plots, fastest. all and none "
-        "write a page of their own",
+        "PDF and PNG; all: step times of every case; none: no plots, fastest. all and none write "
+        "a separate page",
     )
     parser.add_argument(
         "--steps",
@@ -69,7 +73,7 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--details",
         action="store_true",
-        help="also print the processes of other users that disturbed repeats; no file has them",
+        help="also print which processes of other users disturbed repeats; files never name them",
     )
 
 
@@ -253,9 +257,9 @@ def find_incomplete(summary: "Summary") -> Optional[DlperfError]:
     repeats = summary.results.frames.repeats
     if ((repeats.problem == "") | repeats.is_unhealthy).all():
         return UnhealthyNodesError(
-            f"{words}, because of unhealthy nodes; the footnotes of the report list them"
+            f"{words}, because of unhealthy nodes; the footnotes of the report name the nodes"
         )
-    return CasesFailedError(f"{words}; the footnotes of the report list them")
+    return CasesFailedError(f"{words}; the footnotes of the report say why")
 
 
 def _print_published(options: argparse.Namespace) -> None:

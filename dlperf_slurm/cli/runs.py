@@ -59,10 +59,10 @@ def add_commands(commands: "Commands") -> None:
 
     command = add_command(commands, "submit", run_submit)
     command.add_argument("matrix", type=Path, help="matrix file (TOML)")
-    text = "second matrix, measured in turns with the first; needs --interleave"
+    text = "second matrix, whose blocks alternate with those of the first; needs --interleave"
     command.add_argument("matrix_b", metavar="B", type=Path, nargs="?", help=text)
     add_wait_options(command)
-    text = "measure two matrices in turns, block by block, for a comparison that drift cannot bias"
+    text = "alternate the blocks of two matrices, so that drift of the cluster affects both equally"
     command.set_defaults(is_interleave_first=False)
     command.add_argument(
         "--interleave",
@@ -78,7 +78,7 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument(
         "--within",
         metavar="TIME",
-        help="local runs: start no new repeat after this time (5min); each case gets at least one",
+        help="local runs: start no new repeat after this time, such as 5min, but one of each case",
     )
     command.add_argument(
         "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
@@ -113,7 +113,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def _add_bad_nodes_option(parser: argparse.ArgumentParser) -> None:
-    text = "exclude nodes that are slow, or failed in earlier runs and have not measured since"
+    text = "exclude nodes that are slow in earlier runs, or failed there without a result since"
     parser.add_argument("--exclude-bad-nodes", action="store_true", help=text)
 
 
@@ -290,8 +290,8 @@ def _find_named_run(options: argparse.Namespace) -> "Run":
     run = find_chosen_run(options)
     if is_latest(options.run) and not has_own_files(run):
         raise InputError(
-            f"{run.run_id}, the latest run in {options.results}, belongs to another user; to run "
-            f"its jobs as yours, name it: {run.path}"
+            f"{run.run_id}, the latest run in {options.results}, belongs to another user; to "
+            f"submit its jobs under your name, give the path of the run: {run.path}"
         )
     return run
 
@@ -370,7 +370,9 @@ def run_status(options: argparse.Namespace) -> None:
     if tracker.journal_error:
         warn(tracker.journal_error)
     if tracker.scheduler_error:
-        raise SchedulerError(f"{tracker.scheduler_error}\nThe states shown come from files alone.")
+        raise SchedulerError(
+            f"{tracker.scheduler_error}\nThe states shown are from the files of the run alone."
+        )
     if options.exit_code:
         latest = {task.marker for task in list_latest_attempts(tracker.tasks)}
         done = (COMPLETED, SKIPPED)
@@ -403,7 +405,7 @@ def run_cancel(options: argparse.Namespace) -> None:
     if is_latest(options.run) and not is_own(run):
         raise InputError(
             f"{run.run_id}, the latest run in {options.results}, was not started by you on this "
-            f"host; to cancel it, name it: {COMMAND} cancel {run.path}"
+            f"host; to cancel the run, give its path: {COMMAND} cancel {run.path}"
         )
     print(f"{cancel_run(run, warn)} array tasks of {run.run_id} cancelled")
 
@@ -413,7 +415,7 @@ def mark_own(run: "Run") -> None:
     from dlperf_slurm.jobs.run_ownership import mark_own
 
     if problem := mark_own(run):
-        warn(f"{problem}; a later `{COMMAND} wait` will follow this run but retry nothing")
+        warn(f"{problem}; a later `{COMMAND} wait` will not retry failed array tasks of this run")
 
 
 def submit_and_follow(
@@ -472,4 +474,4 @@ def _warn_of_noise() -> None:
     from dlperf_slurm.worker.host_noise import describe_local_load
 
     for line in describe_local_load():
-        warn(f"{line}; the results will be those of a shared machine")
+        warn(f"{line}; the measured throughput may be too low")

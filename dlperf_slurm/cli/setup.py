@@ -23,7 +23,13 @@ LARGEST_SEED = 2**32 - 1
 def add_commands(commands: "Commands") -> None:
     """Add `init`, `data make` for each kind of data set, and the actions of `env` and `config`."""
     command = add_command(commands, "init", run_init)
-    command.add_argument("directory", nargs="?", type=Path, default=Path(), help="default: here")
+    command.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        help="folder to copy to (default: the current folder)",
+    )
 
     actions = add_actions(commands, "data")
     kinds = add_actions(actions, "make", "generate a small data set", metavar="KIND")
@@ -31,7 +37,9 @@ def add_commands(commands: "Commands") -> None:
     text = "synthetic photographs of the size of ImageNet's, for image models"
     kind = _add_kind(kinds, "images", text, run_make_images)
     _add_numbers(kind, ("train", 1000, "training images"), ("val", 100, "validation images"))
-    _add_numbers(kind, ("classes", 10, "classes"), ("size", 500, "longer side, in pixels"))
+    _add_numbers(
+        kind, ("classes", 10, "classes"), ("size", 500, "longer side of an image, in pixels")
+    )
 
     text = "synthetic tokenised text, for language models"
     kind = _add_kind(kinds, "text", text, run_make_text)
@@ -48,12 +56,12 @@ def add_commands(commands: "Commands") -> None:
     action = add_command(actions, "create", run_env_create, text)
     names = f"{COMMAND} env list"
     action.add_argument(
-        "frameworks", nargs="*", metavar="FRAMEWORK", help=f"frameworks; `{names}` lists them"
+        "frameworks", nargs="*", metavar="FRAMEWORK", help=f"framework; `{names}` lists all"
     )
     action.add_argument("--all", action="store_true", help="all frameworks")
     _add_device(action)
     action.add_argument("--horovod", action="store_true", help="build Horovod too, where supported")
-    text = "add a package, also whenever the environment is created again"
+    text = "also install this package, now and each time the environment is created again"
     action.add_argument(
         "--with", dest="packages", action="append", default=[], metavar="PACKAGE", help=text
     )
@@ -63,14 +71,16 @@ def add_commands(commands: "Commands") -> None:
         help="also install files that PyPI does not have, without checking hashes",
     )
     action.add_argument(
-        "--cpu-index", default="", metavar="URL", help="package index with CPU builds"
+        "--cpu-index", default="", metavar="URL", help="package index to take CPU builds from"
     )
     action = add_command(actions, "list", run_env_list, "list the environments and their paths")
     add_json_option(action)
     _add_device(action)
     text = "check that the environments work"
     action = add_command(actions, "check", run_env_check, text)
-    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
+    action.add_argument(
+        "frameworks", nargs="*", metavar="FRAMEWORK", help="default: all frameworks"
+    )
     add_json_option(action)
     _add_device(action)
 
@@ -124,9 +134,15 @@ def _add_kind(
     kind = add_command(kinds, name, handler, text)
     default = Path("data") / name
     kind.add_argument(
-        "directory", nargs="?", type=Path, default=default, help=f"folder to create ({default})"
+        "directory",
+        nargs="?",
+        type=Path,
+        default=default,
+        help=f"folder to create (default: {default})",
     )
-    kind.add_argument("--seed", type=_parse_seed, default=0, metavar="N", help="random seed (0)")
+    kind.add_argument(
+        "--seed", type=_parse_seed, default=0, metavar="N", help="random seed (default: 0)"
+    )
     return kind
 
 
@@ -137,7 +153,7 @@ def _add_numbers(parser: argparse.ArgumentParser, *options: "tuple[str, int, str
             type=_parse_positive,
             default=default,
             metavar="N",
-            help=f"{text} ({default})",
+            help=f"{text} (default: {default})",
         )
 
 
@@ -176,7 +192,7 @@ def _make(directory: Path, recipe: "DatasetRecipe") -> None:
     print(f"\nIn a matrix, for {' or '.join(readers)}:\n\n{table}")
     # matrices submitted from here find ./data/NAME by its name, without an entry in a site file
     is_found = path == Path.cwd() / "data" / path.name
-    where = "for use from any other folder" if is_found else "so that it is found"
+    where = "for use from any other folder" if is_found else "so that matrices find the data set"
     print(f"In the site file, {where}:\n\n{tomli_w.dumps({'datasets': {path.name: str(path)}})}")
 
 

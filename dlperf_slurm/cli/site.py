@@ -33,7 +33,7 @@ def add_commands(commands: "Commands") -> None:
         "file",
         nargs="?",
         type=Path,
-        help="default: site_configs/CLUSTER.toml, which is found by name",
+        help="site file to write (default: site_configs/CLUSTER.toml, the default of --site)",
     )
     action.add_argument(
         "--device",
@@ -50,7 +50,7 @@ def add_commands(commands: "Commands") -> None:
         type=float,
         default=10.0,
         metavar="MINUTES",
-        help="how long the probe job may be PENDING (10)",
+        help="how long the probe job may be PENDING (default: 10)",
     )
     add_json_option(command)
     add_site_options(command)

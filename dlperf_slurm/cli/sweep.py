@@ -232,7 +232,7 @@ def show_nodes(
             show_table(table, console)
             print_footnotes(notes, console)
         if facts and not differences:
-            say("No node differs from most others in a recorded fact")
+            say("No node differs from the majority in hardware, software or settings")
     if markdown is not None:
         documents = [([table], notes) for table, notes in tables] or [([], ())]
         text = "\n".join(write_document("Nodes", *one) for one in documents)

@@ -113,7 +113,7 @@ class LauncherOptions(TomlModel):
     mpi: str = "pmix"
     """Value of `srun --mpi`; with "none", the option is left out."""
     flags: OneOrMore[str] = ()
-    """More options of the launcher (torchrun: of srun), each a template with topology values."""
+    """More options of the launcher (for torchrun: of srun), as templates with topology values."""
     command: str = ""
     """Command line of the launcher "command", a template with topology values."""
 
@@ -122,7 +122,7 @@ class Rendezvous(TomlModel):
     """The network of the rendezvous, if hosts do not reach each other by their own names."""
 
     host_suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]*$")] = ""
-    """Suffix to add to the short host name on the rendezvous network, such as "i"."""
+    """Suffix that turns a host name into its name on the rendezvous network, such as "i"."""
     interface: Annotated[str, Field(pattern=r"^[^\s/]{0,15}$")] = ""
     """Network interface of the ranks, such as "ib0"; also set for NCCL and Gloo."""
 
@@ -196,7 +196,7 @@ class JobSettings(TomlModel):
     gpu_type: Optional[Annotated[str, AfterValidator(_check_gpu_type)]] = None
     """GPU type to request."""
     compute_capability: Optional[Annotated[str, Field(pattern=COMPUTE_CAPABILITY)]] = None
-    """GPU architecture: "8.0" (A100), "9.0" (H100), "gfx90a" (AMD); excludes builds without it."""
+    """GPU architecture: "8.0" (A100), "9.0" (H100), "gfx90a" (AMD); other builds are excluded."""
     exclusive: bool = False
     """Whether jobs have their nodes to themselves (`--exclusive`)."""
     memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
@@ -225,9 +225,9 @@ class JobSettings(TomlModel):
     rank_env: EnvTable = {}
     """Environment variables of the ranks only, not of the script's own commands."""
     template: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
-    """Job script template of the site, in place of the one that ships."""
+    """Job script template of the site, in place of that of the package."""
     node: NodeSettings = NodeSettings()
-    """Setup and checks that run once on each node before the ranks start."""
+    """Setup and health checks that run once on each node before the ranks start."""
     launcher: LauncherOptions = LauncherOptions()
     """How ranks are started."""
     ranks: Annotated[str, OneOf("a rendezvous method", lambda: KINDS)] = MPI

@@ -14,7 +14,7 @@ class NodeCheck(TomlModel):
     """
 
     devices: bool = False
-    """The number of GPUs that respond is the number that the job has on each node."""
+    """As many GPUs respond as the job has on the node."""
     ecc: bool = False
     """No GPU has uncorrectable ECC errors, pending row remaps, or requires a reset."""
     xid_hours: Annotated[float, Field(ge=0, strict=False)] = 0.0

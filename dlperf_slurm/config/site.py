@@ -57,7 +57,7 @@ class Tracking(TomlModel):
     slowest_poll_seconds: Annotated[float, Field(ge=1, strict=False)] = 180.0
     """Longest time between two polls of the queue."""
     lost_after_seconds: Annotated[float, Field(ge=1, strict=False)] = 300.0
-    """Time after which a job that Slurm does not know is declared LOST."""
+    """Time after which a job that Slurm no longer knows is declared LOST."""
 
 
 # default cores of a rank with a GPU: NCCL, data loaders and autograd need threads beside Python
@@ -81,7 +81,7 @@ class Site(JobSettings):
     scheduler: Literal["slurm", "local"] = "slurm"
     """Scheduler of the array jobs: Slurm, or this machine."""
     device: Literal["cuda", "cpu"] = "cuda"
-    """Device that the ranks use."""
+    """Device of each rank: a GPU, or CPU cores."""
     max_nodes: Optional[PositiveInt] = None
     """Largest number of nodes of a case."""
     max_devices_per_node: Optional[PositiveInt] = None
@@ -89,15 +89,15 @@ class Site(JobSettings):
     max_array_size: Optional[PositiveInt] = None
     """Largest number of tasks of an array job; default: the cluster's MaxArraySize."""
     arrays: bool = True
-    """Whether to submit array jobs; otherwise plain jobs of `tasks_per_job` array tasks."""
+    """Whether to submit array jobs; if false, plain jobs of `tasks_per_job` array tasks each."""
     max_submitted: Optional[PositiveInt] = None
-    """Largest number of your jobs in the queue, each array task counted; the others wait."""
+    """Largest number of your jobs in the queue, array tasks counted singly; more wait."""
     clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
     """Cluster of the jobs (`--clusters`); default: SLURM_CLUSTERS, or this host's cluster."""
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
-    """Variables such as "SBATCH_ACCOUNT" that sbatch may read from your shell, and no others."""
+    """Variables of your shell that sbatch may read, such as "SBATCH_ACCOUNT"; no others."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
-    """Environment variables of your shell to pass to the jobs, without writing their values."""
+    """Variables of your shell to pass to the jobs; their values are written to no file."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None
     """Umask of a run's files, in octal; default: "077", or "027" with a group."""
     group: Optional[str] = None
@@ -203,7 +203,7 @@ def find_site_file(name: str) -> Optional[Path]:
         if owner:
             raise InputError(
                 f"{path}: belongs to user {owner}, and its lines would run in your jobs; "
-                f"read it, and name it by its path if you trust it: --site {path}"
+                f"read the file, and give its path if you trust it: --site {path}"
             )
     return path
 

@@ -104,8 +104,8 @@ def write_archive(run: Run, output: Path, is_removed: bool = False) -> ArchiveSu
             _verify(run, partial, sums)
             if dict(_list_files(run.path)) != before:
                 raise InputError(
-                    f"{run.path}: changed while it was being archived; is another command working "
-                    "on this run?"
+                    f"{run.path}: changed while it was being archived; wait until no other "
+                    "command works on this run"
                 )
             partial.rename(output)
         except OSError as error:

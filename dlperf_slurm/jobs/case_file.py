@@ -57,7 +57,7 @@ def _parse_line(line: bytes, where: str) -> Case:
     except FileProblem as error:
         raise ContractError(str(error)) from error
     if not isinstance(data, dict):
-        raise ContractError(f"{where}: not a JSON object")
+        raise ContractError(f"{where}: is not a JSON object")
     own = {"repeat": 1, "attempt": 1, "seed": 0}
     return build(Case, drop_schema_version({**data, **own}, where), where)
 

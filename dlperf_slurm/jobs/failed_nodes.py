@@ -10,6 +10,7 @@ from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.jobs.disk_space import is_disk_full_reason
+from dlperf_slurm.plain_text import count_things
 
 if TYPE_CHECKING:
     from dlperf_slurm.config.site import Site
@@ -99,8 +100,9 @@ def drop_rebooted_nodes(
 
 def describe_too_few(site: "Site", needed: int) -> str:
     """Return why `exclude_nodes` excludes no node for jobs of `needed` nodes."""
-    size = "does not set max_nodes" if site.max_nodes is None else f"has {site.max_nodes}"
-    return f"no node is excluded: a job needs {needed}, and the site {size}"
+    size = "does not set" if site.max_nodes is None else f"sets {site.max_nodes} as"
+    nodes = count_things(needed, "node")
+    return f"no node is excluded: a job needs {nodes}, and the site file {size} max_nodes"
 
 
 def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:

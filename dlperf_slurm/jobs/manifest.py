@@ -219,7 +219,8 @@ def find_manifest_problem(manifest: Manifest) -> str:
         return "nodes: a node is listed twice"
     if len(manifest.nodes) > most:
         return (
-            f"nodes: has {len(manifest.nodes)}, but a case has {most} repeats, some for each node"
+            f"nodes: lists {len(manifest.nodes)} nodes, but no case has more than {most} repeats; "
+            "each node needs a repeat"
         )
     task_count = sum(case.repeats for case in manifest.cases)
     if task_count > MAX_REPEATS:

@@ -74,10 +74,7 @@ def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
 
 
 def read_hold(run_dir: Path, group_id: str) -> str:
-    """Return why a job script held the rest of its array (`scontrol hold`); "" if none did.
-
-    The reason is that launches failed.
-    """
+    """Return the launch error for which a job script held its array (`scontrol hold`), or ""."""
     try:
         return str((run_dir / MARKERS_DIR / f"{group_id}.held").readlink())
     except OSError:

@@ -40,8 +40,8 @@ def _find_step_count_problems(record: Record) -> Iterator[str]:
         found, asked = getattr(record, f"{phase}_steps"), getattr(case, f"{phase}_steps")
         if found and not (getattr(case, f"min_{phase}_seconds") and found > asked):
             yield (
-                f"{phase}_steps is {found}; allowed: 0, or more than the {asked} of the case if it "
-                f"has min_{phase}_seconds"
+                f"{phase}_steps is {found}, but the case plans {asked}; also allowed: 0, and "
+                f"more steps if the case sets min_{phase}_seconds"
             )
 
 

@@ -248,5 +248,5 @@ def describe_failure(record: Record) -> str:
     kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
     first_line = record.reason.splitlines()[0] if record.reason else "no reason recorded"
     measured = f"{record.partial_steps} of {record.case.measured_steps} steps were measured"
-    rest = f"; {measured}, but are not used" if record.partial_steps else ""
+    rest = f"; {measured}, but are not used in tables" if record.partial_steps else ""
     return f"{kind}: {first_line}{rest}"

@@ -265,7 +265,7 @@ def choose_run_id(reference: Optional[str], known: Sequence[str], results_dir: P
     denied = "".join(f"\n{line}" for line in list_denied(results_dir))
     if not known and latest is not None:
         raise InputError(f"{describe_no_runs(results_dir)}; name a run directory{denied}")
-    found = "several runs begin with this" if matching else "no such run directory or run id"
+    found = "several run ids begin with this" if matching else "no such run directory or run id"
     shown = ", ".join((matching or known)[-5:]) or "none"
     raise InputError(f"{reference}: {found} in {results_dir}; latest: {shown}{denied}")
 
@@ -297,7 +297,7 @@ def _describe_denied(path: Path) -> str:
     except OSError:
         owner = ""
     return (
-        f"{path}: {owner}you may not read it; its owner can allow that with `chmod -R g+rX {path}`,"
+        f"{path}: {owner}you may not read it; the owner can allow that with `chmod -R g+rX {path}`,"
         " and for later runs with `group` in the site file"
     )
 

@@ -354,7 +354,7 @@ def _render_bounded(command: str, values: Mapping[str, object]) -> str:
 @lru_cache(maxsize=16)
 def _compile_command(command: str) -> jinja2.Template:
     if len(command) > MAX_COMMAND_CHARACTERS:
-        raise SecurityError(f"more than {MAX_COMMAND_CHARACTERS} characters")
+        raise SecurityError(f"has more than {MAX_COMMAND_CHARACTERS} characters")
     environment = make_environment([])
     environment.filters = {name: environment.filters[name] for name in _COMMAND_FILTERS}
     # parsed without the filters that charge, which are in the tree of the second

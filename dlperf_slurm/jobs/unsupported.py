@@ -62,12 +62,13 @@ def explain_unsupported(case: MatrixCase, job_case: Case, job_site: Site) -> Opt
 def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) -> Optional[str]:
     """Return why the site has too few nodes, devices or cores for a topology, or None."""
     if site.max_nodes is not None and topology.nodes > site.max_nodes:
-        return f"{topology} needs {topology.nodes} nodes, but the site has {site.max_nodes}"
+        needed = f"{topology} needs {topology.nodes} nodes"
+        return f"{needed}, but the site has {site.max_nodes} (max_nodes)"
     most = site.max_devices_per_node
     if most is not None and topology.devices_per_node > most:
         return (
             f"{topology} needs {topology.devices_per_node} devices per node, but the site has "
-            f"{most}"
+            f"{most} (max_devices_per_node)"
         )
     if most is None and site.scheduler == "local" and site.device == "cpu":
         needed, present = topology.devices_per_node * cpus_per_rank, os.cpu_count() or 1
@@ -89,7 +90,7 @@ def _find_build_obstacle(case: MatrixCase, job_site: Site) -> Optional[str]:
     if pins is None:
         problem = describe_cpu_build(framework, job_site)
         remedy = (
-            "; name an environment for GPUs in the site file, or remove it there and create one: "
+            "; name an environment for GPUs in the site file, or remove the entry and create one: "
             f"`{get_creation_command(framework, CUDA)}`"
         )
         return f"{framework}: {problem}{remedy}" if problem else None

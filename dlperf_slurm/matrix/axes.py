@@ -145,7 +145,7 @@ AXIS_SPECS = (
     AxisSpec(
         "script",
         str,
-        "Script that measures: 'worker' is this tool's, others are in [scripts.NAME].",
+        "Script that measures: 'worker' is this tool's, a NAME is that of [scripts.NAME].",
     ),
     AxisSpec("data", Data, "Source of the batches.", label="data={}"),
     AxisSpec(
@@ -226,7 +226,7 @@ AXIS_SPECS = (
         NaturalInt,
         "Samples of one step over all devices, the same on each topology (strong scaling); it must "
         "be a multiple of the devices x `gradient_accumulation`, and sets `batch_size_per_device`. "
-        "0 keeps that size instead (weak scaling).",
+        "0 keeps the batch size per device instead (weak scaling).",
         unit="samples",
         label="",
         id_text="global{}",

@@ -113,9 +113,9 @@ def expand_matrix(file: MatrixFile) -> Expansion:
         if count > 1:
             problem = (
                 f"{count} cases have the same name {case_id}; rename the script, whose name is "
-                "also a value of an axis"
+                "also a value of another axis"
             )
-            reporter.add(("scripts",), f"{problem} of another axis")
+            reporter.add(("scripts",), problem)
     raise_problems(reporter.problems)
     return Expansion(tuple(cases), tuple(excluded))
 
@@ -130,7 +130,7 @@ def _describe_missing_batch(axes: Axes) -> tuple[tuple[str, str], str]:
         return ("axes", "batch_size_per_device"), "is missing; set it, or global_batch_size"
     parts = axes.world_size * axes.gradient_accumulation
     problem = (
-        f"{axes.global_batch_size} cannot be shared equally on {axes.topology}; allowed: multiples "
+        f"{axes.global_batch_size} cannot be split equally on {axes.topology}; allowed: multiples "
         f"of {parts} (devices x gradient_accumulation)"
     )
     return ("axes", "global_batch_size"), problem

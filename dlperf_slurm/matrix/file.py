@@ -206,7 +206,7 @@ def _check_included_models(matrix: Matrix, reporter: ProblemCollector) -> None:
     for index, selection in enumerate(matrix.include):
         for name in selection.model:
             try:
-                check_known(name, declared, "a [model] of this matrix")
+                check_known(name, declared, "the name of a [model] of this matrix")
             except ValueError as error:
                 reporter.add(("include", index, "model"), str(error))
 
@@ -282,11 +282,11 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
                 f"{name!r} is used in file names; allowed: letters, digits and _ . + -",
             )
         if script.model in list_models():
-            text = f"{script.model!r} is a model of this tool; name it in [model]"
+            text = f"{script.model!r} is a model of this tool; set it in [model] instead"
             reporter.add(("scripts", name, "model"), text)
         for key in () if script.model else ("unit", "tokens_per_sample", "flops_per_sample"):
             if getattr(script, key):
-                text = "is of a model of the script's own; name it as `model` of the script"
+                text = f"describes a model of the script; set scripts.{name}.model to its name"
                 reporter.add(("scripts", name, key), text)
     places: list[tuple[tuple[Any, ...], AxisTable]] = [(("axes",), matrix.axes)]
     for key in ("include", "override"):

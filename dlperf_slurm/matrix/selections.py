@@ -13,9 +13,9 @@ Item = TypeVar("Item")
 
 # the parts of `topology` that can be keys of conditions
 TOPOLOGY_PARTS = {
-    "nodes": "Nodes of the topology.",
-    "devices_per_node": "Devices on each node of the topology.",
-    "world_size": "Devices of the topology; there is one rank per device.",
+    "nodes": "Number of nodes of the topology.",
+    "devices_per_node": "Number of devices on each node of the topology.",
+    "world_size": "Number of devices of the topology; there is one rank per device.",
 }
 
 # defaults in a matrix; a batch size of 0 follows from the global one, or is missing

@@ -33,7 +33,7 @@ class Protocol(TomlModel):
     min_warmup_seconds: Seconds = 0.0
     """Minimum duration of the warm-up, without its first step; more steps are run if needed."""
     min_measured_seconds: Seconds = 0.0
-    """Minimum duration of the measured steps; by the warm-up, more are run if needed."""
+    """Minimum duration of the measured steps; more steps are run if the warm-up shows the need."""
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
     """Seed for the random order of array tasks."""
     seed: Annotated[int, Field(ge=0)] = 1
@@ -147,7 +147,7 @@ class ScriptTable(TomlModel):
     format: str
     """Format of the log that the script prints: one of this tool's, or of [formats]."""
     model: Annotated[str, Field(pattern=OWN_MODEL)] = ""
-    """Model of this script, if it is none of this tool's, in place of [model]."""
+    """Name of this script's model, in place of [model], if this tool has no such model."""
     unit: Annotated[str, Field(pattern=UNIT)] = ""
     """What a sample of this model is, such as "sequences", for figures in sequences/s."""
     tokens_per_sample: Optional[PositiveInt] = None
@@ -186,7 +186,7 @@ class Exclusion(TomlModel):
     when: Condition
     """Cases to leave out."""
     reason: str = "excluded by the matrix"
-    """Reason that the tables print in place of these cases."""
+    """Reason that the tables print in place of results."""
 
 
 class Note(TomlModel):

@@ -83,7 +83,7 @@ def _describe_preemption(facts: TaskFacts, decision: Decision) -> str:
         return words
     if decision.source == FROM_QUEUE:
         return _get_reason(facts.row or QueueRow()) or "preempted by Slurm"
-    return f"{words} before the time limit, and nobody cancelled it"
+    return f"{words} before the time limit, and no one cancelled the job: probably preempted"
 
 
 def _get_reason(row: QueueRow) -> str:
@@ -150,9 +150,9 @@ def _describe_hold(facts: TaskFacts) -> str:
 def _describe_loss(row: QueueRow) -> str:
     """Return why an array task counts as LOST, by the scheduler's last answer about it."""
     if row.is_local:
-        return "the process that ran it no longer exists"
+        return "the local process that ran this array task no longer exists"
     if row.state == COMPLETED:
-        return f"its script ended without reporting a state: see its log in {SCRIPTS_DIR}/"
+        return f"the job script ended without reporting a state: see its log in {SCRIPTS_DIR}/"
     return "not in the queue, in accounting or in the run's files"
 
 

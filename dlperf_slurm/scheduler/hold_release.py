@@ -83,7 +83,7 @@ class Releaser:
             is_only = self._run.count_jobs(state.task.group_id) == 1
             job_id = state.array_job_id if is_only else state.task.get_job_id(state.array_job_id)
             if self._release(job_id, self._launch_tries, poll):
-                yield f"{job_id} was held ({state.detail}) and has been released"
+                yield f"job {job_id} was held ({state.detail}) and has been released"
 
     def _count_releases(self, cause: str) -> int:
         """Return how often an array job that was held for this error (`cause`) may be released."""

@@ -17,29 +17,32 @@ HELD_BY_USER = "JobHeldUser"
 HINTS = (
     (
         "launchfailedrequeuedheld",
-        "its node could not start it, so Slurm holds it: see slurmd's log on the node, then "
-        "`scontrol release {job}`, or `{command} cancel` and `retry`",
+        "the node could not start the job, so Slurm holds the job: see slurmd's log on the node, "
+        "then `scontrol release {job}`, or `{command} cancel` and `retry`",
     ),
-    ("jobheldadmin", "held by an administrator, and only an administrator can release it"),
+    ("jobheldadmin", "held by an administrator; ask an administrator to release job {job}"),
     ("jobrequeuedinheldstate", "requeued and held; to release it: `scontrol release {job}`"),
     ("jobhel", "held; to release it: `scontrol release {job}`"),
     (
         "jobholdmaxrequeue",
-        "requeued too often, so Slurm holds it; to try once more: `scontrol release {job}`",
+        "requeued too often, so Slurm holds the job; to try once more: `scontrol release {job}`",
     ),
     (
         "partitiontimelimit",
-        "will never start: its time limit is above the partition's; lower time_limit_minutes or "
-        "tasks_per_job of the site, or use another partition",
+        "will never start: the job's time limit is above the partition's; lower "
+        "time_limit_minutes or tasks_per_job of the site, or use another partition",
     ),
     (
         "partitionnodelimit",
-        "will never start: it needs more nodes than the partition allows (MaxNodes); remove this "
-        "node count from the matrix's `topology`, or use another partition",
+        "will never start: the job needs more nodes than the partition allows (MaxNodes); remove "
+        "this node count from the matrix's `topology`, or use another partition",
     ),
     ("partitiondown", "the partition accepts no jobs now: see `sinfo -p PARTITION`"),
     ("partitioninactive", "the partition starts no jobs now: see `sinfo -p PARTITION`"),
-    ("badconstraints", "no node has the resources that it requests: see `scontrol show job {job}`"),
+    (
+        "badconstraints",
+        "no node has the resources that the job requests: see `scontrol show job {job}`",
+    ),
     ("invalidaccount", "the account cannot be used; set another `account` in the site file"),
     ("invalidqos", "the QOS cannot be used; set another `qos` in the site file"),
     (
@@ -47,23 +50,23 @@ HINTS = (
         "the partition does not accept this account; set another `account` or `partition`",
     ),
     ("qosnotallowed", "the partition does not accept this QOS; set another `qos` or `partition`"),
-    ("reservationdeleted", "its reservation no longer exists; set another `reservation`, or none"),
-    ("reqnodenotavail", "a node that it requires is down or reserved: see `sinfo -R`"),
-    ("nodedown", "a node that it requires is down: see `sinfo -R`"),
+    ("reservationdeleted", "the reservation no longer exists; set another `reservation`, or none"),
+    ("reqnodenotavail", "a node that the job requires is down or reserved: see `sinfo -R`"),
+    ("nodedown", "a node that the job requires is down: see `sinfo -R`"),
     (
         r"(qos|assoc|association)\w*(wall|time)",
-        "will never start: its time limit is above that of the QOS or account; lower "
+        "will never start: the job's time limit is above that of the QOS or account; lower "
         "time_limit_minutes of the site",
     ),
     (
         r"(qos|assoc|association)\w*per(job|node)",
-        "will never start: it requests more than the QOS or account allows for one job: see "
+        "will never start: the job requests more than the QOS or account allows for one job: see "
         "`sacctmgr show qos`",
     ),
     (
         r"(qos|assoc|association)",
-        "waits for a limit of the QOS or account; starts when other jobs end, unless it alone "
-        "requests more than the limit: see `sacctmgr show qos`",
+        "waits for a limit of the QOS or account; starts when other jobs end, unless this job "
+        "alone requests more than the limit: see `sacctmgr show qos`",
     ),
 )
 

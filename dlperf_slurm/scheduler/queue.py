@@ -280,7 +280,7 @@ def parse_lines(output: str, has_heading: bool = False) -> list[QueueLine]:
             QueueLine(*parse_ids(cells[0]), QueueRow(state, cells[3], cells[2]), *cells[4:7])
         )
     if not has_heading:
-        raise SchedulerError(f"squeue printed no table, but: {output.strip()[:200]!r}")
+        raise SchedulerError(f"squeue printed no table of jobs, but: {output.strip()[:200]!r}")
     return lines
 
 
@@ -294,13 +294,15 @@ def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
         number = int(array_task_id) if re.fullmatch(r"\d{1,9}", array_task_id) else 0
         return job_id, (range(number, number + 1),)
     if "..." in text:
-        raise TruncatedListError(f"a list of array tasks is cut off: {text[:80]!r}")
+        raise TruncatedListError(f"squeue cut off the list of array tasks: {text[:80]!r}")
     match = re.fullmatch(_ARRAY_TASKS, text)
     found = []
     for part in match[2].split(",") if match else [""]:
         numbers = re.fullmatch(_RANGE, part)
         if numbers is None:
-            raise SchedulerError(f"not a list of array tasks: {text[:80]!r}")
+            raise SchedulerError(
+                f"squeue printed {text[:80]!r}, which is not a list of array tasks"
+            )
         first, last, step = numbers.groups()
         found.append(range(int(first), int(last or first) + 1, int(step or 1)))
     return job_id, tuple(found)

@@ -51,7 +51,7 @@ def is_limit_that_passes(words: str) -> bool:
 
 
 def is_no_answer(words: str) -> bool:
-    """Return whether an error of sbatch leaves open if the job was accepted, such as a timeout."""
+    """Return whether after this error of sbatch, such as a timeout, Slurm may have the job."""
     if slurm_client.EXPIRED_TOKEN in words:
         return False
     return _NO_ANSWER.search(words) is not None and not is_limit_that_passes(words)

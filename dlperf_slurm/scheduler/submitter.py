@@ -198,7 +198,7 @@ class Submitter:
             missing = [name for name in self.refused if blocks.get(name, 1) < block]
             hindrance = self._find_hindrance(group_id, blocks)
             if missing:
-                self._refuse(group_id, f"it runs after {missing[0]}, which was refused")
+                self._refuse(group_id, f"{missing[0]}, which must run first, was refused")
             elif blocks.get(group_id, 0) > last_block:
                 # without a message: that run's own messages say why it waits
                 self.waiting[group_id] = (
@@ -219,10 +219,10 @@ class Submitter:
         block = blocks.get(group_id, 1)
         earlier = [name for name in self.waiting if blocks.get(name, 1) < block]
         if earlier:
-            return f"it runs after {earlier[0]}"
+            return f"{earlier[0]} must run first"
         size, limit = self.run.count_jobs(group_id), self.run.manifest.max_submitted
         if limit is not None and self._queued + size > limit:
-            return f"max_submitted of the site is {limit}"
+            return f"max_submitted = {limit} of the site file would be exceeded"
         return next((words for other, words in self._full.items() if other <= size), "")
 
     def _submit_group(self, group_id: str, lock: int) -> None:
@@ -242,7 +242,7 @@ class Submitter:
         elif is_no_answer(refusal):
             raise SchedulerError(
                 f"{group_id} was not submitted: {refusal}\n"
-                f"What was submitted before continues. After fixing the cause: {COMMAND} resume "
+                f"Array jobs submitted before continue. After fixing the cause: {COMMAND} resume "
                 f"{self.run.path}"
             )
         else:
@@ -279,11 +279,12 @@ class Submitter:
         for line in slurm_client.describe_clusters(os.environ, self.run.manifest.clusters):
             self._report(line)
         if not os.environ.get("HOME"):
-            self._report("HOME is not set: jobs take the home folder of the password database")
+            self._report("HOME is not set: jobs use the home folder named in /etc/passwd or LDAP")
         names = slurm_client.list_dropped_variables(os.environ, self.run.manifest.inherit)
         if names:
             self._report(
-                f"ignored variables, which `inherit` of the site does not name: {', '.join(names)}"
+                f"ignored variables of your shell: {', '.join(names)}; to let sbatch read them, "
+                "name them in `inherit` of the site file"
             )
 
 
@@ -294,4 +295,4 @@ def describe_silence(error: SchedulerError) -> str:
 
 def _describe_wait(group_id: str, words: str) -> str:
     first_line = words.split("\n")[0]
-    return f"{group_id} waits for a free queue slot: {first_line}"
+    return f"{group_id} is not submitted yet: {first_line}"

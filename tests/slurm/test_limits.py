@@ -38,7 +38,7 @@ def test_submission_that_waits_submits_the_rest_as_room_appears(cluster, tmp_pat
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stderr
     assert (
-        "2n1g waits for a free queue slot: sbatch failed: sbatch: error: QOSMaxSubmitJobPerUser"
+        "2n1g is not submitted yet: sbatch failed: sbatch: error: QOSMaxSubmitJobPerUser"
         in done.stdout
     )
     assert "6/6 done: 6 COMPLETED" in done.stdout
@@ -50,7 +50,7 @@ def test_queue_of_four_is_fed_without_a_refusal_whoever_is_killed_meanwhile(clus
     run = stage_quick(tmp_path, ["qos=limited", "max_submitted=4"], repeats=10)
     submitter = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
     line = ""
-    while "waits for a free queue slot: max_submitted of the site is 4" not in line:
+    while "is not submitted yet: max_submitted = 4" not in line:
         line = submitter.stdout.readline()
         assert "QOSMaxSubmitJobPerUser" not in line
         assert line, submitter.stderr.read()

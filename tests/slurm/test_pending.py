@@ -49,7 +49,9 @@ def test_wait_says_that_a_partition_will_never_start_a_task(cluster, tmp_path):
     submit(run)
     await_that(lambda: find_details(run)["1n1g.0"] == "PartitionTimeLimit", "squeue says why")
     status = run_tool(["status", str(run.path)], CHECKOUT).stdout
-    assert "will never start: its time limit is above the partition's" in " ".join(status.split())
+    assert "will never start: the job's time limit is above the partition's" in " ".join(
+        status.split()
+    )
     run_tool(["cancel", str(run.path)], CHECKOUT)
 
 

@@ -99,11 +99,11 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
     """
     answers = read_answers(start)
     if end.refusal:
-        remedy = "see the site's partition, account and directives"
+        remedy = "correct partition, account or directives of the site file"
         return [make_fault("probe job", probe.name, end.refusal, remedy)]
     left = []
     if end.left:
-        words = f"the job was not cancelled; its last known state is {end.state}"
+        words = f"the job was not cancelled; the last known state is {end.state}"
         left = [CheckResult("undecided", "probe job", (probe.name,), words, f"`{end.left}`")]
     if not answers:
         return [_explain_missing_answers(probe, end, start, folder), *left]
@@ -279,7 +279,7 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
         return
     if told is not None and told not in capabilities:
         words = (
-            f"GPUs are of compute capability {' and '.join(capabilities)}, but the site file has "
+            f"GPUs are of compute capability {' and '.join(capabilities)}, but the site file says "
             f"{told}"
         )
         remedy = f"set compute_capability = {capabilities[-1]!r}"

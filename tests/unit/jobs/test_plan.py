@@ -125,7 +125,9 @@ def test_order_depends_on_the_seed_and_not_on_the_order_of_the_axes():
 def test_what_cannot_run_is_left_out_with_the_reason_and_in_no_group():
     case = make_matrix_case("4n1g")
     plan = plan_cases(make_matrix_case("1n1g"), case, max_nodes=2)
-    assert plan.left_out == (ExcludedCase(case, "4n1g needs 4 nodes, but the site has 2"),)
+    assert plan.left_out == (
+        ExcludedCase(case, "4n1g needs 4 nodes, but the site has 2 (max_nodes)"),
+    )
     assert (len(plan.cases), [group.group_id for group in plan.groups]) == (1, ["1n1g"])
     assert [*plan.job_cases] == [plan.cases[0].case_id]
 

@@ -177,7 +177,7 @@ def test_more_steps_are_those_of_a_case_with_least_seconds(
         # 8 samples on each of 2 devices
         assert believe(staged_run, task).record.samples_per_s == steps * 16 / 2.0
     else:
-        assert f"measured_steps is {steps}; allowed: 0" in refuse(staged_run, task, record)
+        assert f"measured_steps is {steps}, but" in refuse(staged_run, task, record)
 
 
 @pytest.mark.parametrize(

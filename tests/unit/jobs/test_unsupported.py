@@ -50,7 +50,7 @@ def explain(case, site=None):
         (
             {"topology": "4n8g", "precision": "tf32"},
             {"max_nodes": 2},
-            ("4n8g", "4 nodes", "2; also: pytorch: precision 'tf32'"),
+            ("4n8g", "4 nodes", "2 (max_nodes); also: pytorch: precision 'tf32'"),
         ),
         (
             {"framework": "jax", "gradient_sync": "horovod", "data": "dali", "precision": "tf32"},

@@ -287,7 +287,7 @@ MISTAKES = [
     ),
     (
         change_source("[scripts.official]", "[scripts.official]\nunit = 'tokens'"),
-        *(9, "scripts.official.unit", ("`model`",)),
+        *(9, "scripts.official.unit", ("scripts.official.model",)),
     ),
     (
         change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")

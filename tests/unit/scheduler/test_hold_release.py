@@ -120,7 +120,7 @@ def test_plain_job_is_released_by_its_own_id(staged_run, calls):
         for task in staged_run.read_tasks("1n1g")
     ]
     (line,) = Releaser(staged_run, launch_tries=1).release(states, poll=1)
-    assert (line.split()[0], calls()) == ("7", ["release 7"])
+    assert (line.split()[1], calls()) == ("7", ["release 7"])
 
 
 def test_job_that_cannot_be_released_hinders_no_other_one(staged_run, bin_dir, tmp_path):
@@ -129,5 +129,5 @@ def test_job_that_cannot_be_released_hinders_no_other_one(staged_run, bin_dir, t
     write_program(bin_dir, "scontrol", script)
     states = [make_state("launch failed requeued held", number) for number in (4, 5)]
     (line,) = Releaser(staged_run, launch_tries=1).release(states, poll=1)
-    assert line.startswith("7_5 was held")
+    assert line.startswith("job 7_5 was held")
     assert log.read_text(encoding="utf-8") == "release 7_5\n"

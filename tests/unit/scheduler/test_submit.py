@@ -379,7 +379,7 @@ def test_block_after_one_that_was_refused_waits_for_its_mending(home, bin_dir, r
         submit_run(run_of_blocks, print)
     assert list_submitted(run_of_blocks) == ["1n1g"]
     lines = str(caught.value).splitlines()
-    why = "was not submitted: it runs after 1n2g, which was refused"
+    why = "was not submitted: 1n2g, which must run first, was refused"
     later = ["1n1g-block2", "1n2g-block2", "1n1g-block3", "1n2g-block3"]
     assert lines[1:5] == [f"{group_id} {why}" for group_id in later]
     (bin_dir / "sbatch").write_text(good, encoding="utf-8")

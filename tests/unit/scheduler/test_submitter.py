@@ -195,7 +195,7 @@ def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_d
     said = []
     submitter = Submitter(limit_site(staged_run, max_submitted=3), said.append)
     submitter.submit()
-    words = "max_submitted of the site is 3"
+    words = "max_submitted = 3 of the site file would be exceeded"
     assert submitter.waiting == {"1n2g": words, "2n2g": words}
     assert slurm.list_asked() == ["1n1g"]
     assert_problem(said[1], says=("1n2g", words))
@@ -219,7 +219,7 @@ def test_group_larger_than_the_limit_is_named_once_nothing_is_queued(home, bin_d
     FakeSlurm(home, bin_dir, limit=99)
     submitter = Submitter(limit_site(staged_run, max_submitted=1), print)
     submitter.submit()
-    with pytest.raises(SchedulerError, match=r"^1n1g .*max_submitted of the site is 1"):
+    with pytest.raises(SchedulerError, match=r"^1n1g .*max_submitted = 1"):
         submitter.submit_waiting()
 
 

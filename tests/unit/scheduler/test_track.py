@@ -149,7 +149,7 @@ def test_queue_is_asked_before_a_failure_is_believed(
         (OUT_OF_MEMORY, "", 143, "CANCELLED", "OUT_OF_MEMORY", "first line"),
         ("failed", "", 143, "TIMEOUT", "TIMEOUT", "first line"),
         ("failed", "", 143, "FAILED", "FAILED", "first line"),
-        ("failed", TERMINATED, 143, "FAILED", "PREEMPTED", "nobody cancelled it"),
+        ("failed", TERMINATED, 143, "FAILED", "PREEMPTED", "no one cancelled the job"),
         ("failed", TERMINATED, 143, "PREEMPTED", "PREEMPTED", "preempted by Slurm"),
         ("failed", TERMINATED, 143, "TIMEOUT", "TIMEOUT", "first line"),
         ("failed", TERMINATED, 143, "NODE_FAIL", "NODE_FAIL", "node n1 failed"),
