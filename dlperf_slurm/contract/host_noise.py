@@ -24,14 +24,14 @@ class OtherProcess:
 class CpuUse:
     """CPU use of a host over `seconds`, as shares of the time of all its CPUs.
 
-    `own_share` is for the run's processes, `other_share` for all others, `stolen_share` the steal
+    `run_share` is for the run's processes, `other_share` for all others, `stolen_share` the steal
     time of the hypervisor; the rest is the kernel's own or idle time. `other_processes` lists the
     visible ones, busiest first.
     """
 
     seconds: float
     cpus: int
-    own_share: float
+    run_share: float
     other_share: float
     stolen_share: float
     other_processes: Tuple[OtherProcess, ...] = ()

@@ -47,7 +47,7 @@ RANGES: Mapping[str, Range] = {
     "Case.seed": (0, 1e18),
     "CpuUse.cpus": (1, 1e6),
     "CpuUse.other_share": SHARE,
-    "CpuUse.own_share": SHARE,
+    "CpuUse.run_share": SHARE,
     "CpuUse.stolen_share": SHARE,
     "DevicePeak.flops_per_s": (0, 1e18),
     "Epoch.number": COUNT,

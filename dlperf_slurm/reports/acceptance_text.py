@@ -72,12 +72,12 @@ def describe_method(accepted: Acceptance) -> str:
     stated = accepted.tolerance
     lines = [
         "tolerance: " + (
-            "the variation between the reference's runs: about 1 in 20 further runs on the same "
-            "machine would have a case below its bound; for a contract's figure 0" if stated is None
-            else f"the stated {format_percent(stated)}"
+            "computed from how much the reference's runs vary: 1 in 20 further runs on the same "
+            "machine would have a case below its bound; 0 for a contract's figures"
+            if stated is None else f"the stated {format_percent(stated)}"
         ),
-        "accepted: significantly above the bound, at 95 %; rejected: significantly below it, at "
-        "95 % for all cases together; undecided: neither (docs/statistics.md, accept)",
+        "accepted: significantly above the bound, at 95 %; rejected: significantly below the "
+        "bound, at 95 % for all cases together; undecided: neither (docs/statistics.md, accept)",
     ]  # fmt: skip
     if accepted.others:
         lines.append(f"not in the reference: {list_some(accepted.others)}")

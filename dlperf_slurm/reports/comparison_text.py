@@ -77,7 +77,7 @@ def describe_method(compared: RunComparison) -> str:
     """Describe how the numbers and verdicts of a comparison are computed, for its caption."""
     lines = [
         "medians over repeats; speed is throughput, or 1 / latency; each interval holds for its "
-        "ratio alone, also if one run varies more than the other",
+        "ratio alone, even if one run varies more than the other",
         _describe_test(compared),
     ]
     runs = (compared.manifest_a, compared.manifest_b)
@@ -95,13 +95,13 @@ def describe_method(compared: RunComparison) -> str:
         )
     elif compared.is_paired:
         lines.append(
-            "interleaved: both runs were measured in turns; speed and verdict are of pairs of one "
-            "turn of each, without the trend that both have in common (docs/statistics.md, Drift)"
+            "interleaved: the blocks of both runs alternated; speed and verdict are computed from "
+            "pairs of one block of each run, so drift of both cancels (docs/statistics.md, Drift)"
         )
     if compared.limit is not None:
         lines.append(
             "beyond the limit: the same test shows that B is slower than A by more than "
-            f"{format_percent(compared.limit)}; within the limit: it shows the opposite, at 95 %"
+            f"{format_percent(compared.limit)}; within the limit: that B is not, at 95 %"
         )
     return "\n".join(lines)
 

@@ -44,8 +44,8 @@ def list_findings(results: Results) -> tuple[Headline, ...]:
     doubts = _list_warnings(results, measured)
     if list_unproven(measured) and (measured.parity_proof == "").all():
         texts.append(
-            "No `parity` in the results folder shows that the cases that are compared do the same "
-            "work on these devices."
+            "Not shown: that the compared cases do the same work on these devices; `parity` checks "
+            "this."
         )
     return (*map(Headline, texts), *(Headline(text, True) for text in doubts))
 

@@ -177,7 +177,8 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
         folder / README, folder, site.before["digests"].get(README)
     ):
         raise InputError(
-            f"{folder / README}: is not as `publish` wrote it, and would be replaced; move it"
+            f"{folder / README}: differs from the file that `publish` wrote, and would be "
+            "replaced; move it"
         )
     digests = {
         run_id: _digest(run.path.name, fingerprint_files(run.path)[1])

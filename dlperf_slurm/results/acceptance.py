@@ -232,7 +232,9 @@ def _make_row(
         count = found["deciding_repeats"]
         bound = "about" if found.get("p_value") is not None else "at least"
         needed = (
-            "the interval contains the bound" if count is None else f"{bound} {count} are needed"
+            "the interval contains the bound"
+            if count is None
+            else f"{bound} {count} repeats are needed"
         )
         reason = f"{count_things(len(pair.units), 'repeat')}; {needed}"
     ends = (found[name] for name in ("speed_ratio", "speed_ratio_low", "speed_ratio_high"))

@@ -125,7 +125,7 @@ def _declare_settings() -> Iterator[Column]:
         unit = next((unit for end, unit in SETTING_UNITS.items() if name.endswith(end)), "")
         meaning = " ".join(docstrings[name].split())
         meaning = meaning[0].lower() + meaning[1:].rstrip(".")
-        meaning += "; missing where a case has no use for it" if name in USES else ""
+        meaning += "; missing where the case does not use the setting" if name in USES else ""
         yield Column(name, dtype, unit, meaning, planned(name))
 
 
@@ -152,7 +152,7 @@ def _declare_latency_speedups() -> Iterator[Column]:
     for part in LATENCY_NAMES:
         yield declare_ratio(
             f"latency_{part}_speedup", "ratio",
-            f"{describe_latency(part)} in `reference_precision` over this one",
+            f"{describe_latency(part)} in `reference_precision` divided by that of this case",
             ratio_to(f"latency_{part}_seconds", "full_precision_case", is_time=True),
             header="speedup",
         )  # fmt: skip
@@ -310,7 +310,8 @@ CASES: tuple[Column, ...] = (
         missing="target not reached"),
     declare_hidden("full_training_case", TEXT,
         baseline(ratios.find_full_trainings)),
-    declare_ratio("train_speedup", "ratio", "time to train in the full precision over this one",
+    declare_ratio("train_speedup", "ratio", "time to train in `reference_precision` divided by "
+        "that of this case",
         ratio_to("train_seconds", "full_training_case", is_time=True)),
     Column("imbalance", NUMBER, "ratio", "median step time of the slowest rank divided by that "
         "of the median rank",
@@ -339,9 +340,9 @@ CASES: tuple[Column, ...] = (
     Column("least_clock_mhz", NUMBER, "MHz", "lowest sampled clock frequency of any device",
         RepeatAggregate("least_clock_mhz", "min"), header="least MHz", form=WHOLE, missing=UNKNOWN),
     declare_hidden("is_usage_known", FLAG, RepeatAggregate("is_usage_known", "any")),
-    Column("own_cpu_share", NUMBER, "fraction", "CPU time of this run in the window, as a "
-        "share of all CPUs; for the host and repeat of `other_cpu_share`",
-        at_busiest("own_cpu_share")),
+    Column("run_cpu_share", NUMBER, "fraction", "CPU time of this run in the window, as a "
+        "share of all CPUs; of the host and repeat that `other_cpu_share` is from",
+        at_busiest("run_cpu_share")),
     Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes in the window, "
         "as a share of all CPUs; highest of all hosts and repeats",
         at_busiest("other_cpu_share")),
@@ -349,7 +350,7 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate(f"phase_{name}_seconds", "median")) for name in PHASES),
     declare_hidden("to_first_step_seconds", NUMBER,
         RepeatAggregate("to_first_step_seconds", "median"), header="script to first step"),
-    Column("parity_proof", TEXT, "", "folder of the `parity` that covers the case's framework, "
+    Column("parity_proof", TEXT, "", "folder of the `parity` that checked the case's framework, "
         "versions, code, device, precision, compiler, memory format and gradient_sync, if any",
         formula(lambda c: c["case_id"].where(c["case_id"].isna(), ""))),
     Column("problem", TEXT, "", "why there is no result: OOM, failed, invalid, missing, not run",

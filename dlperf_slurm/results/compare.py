@@ -293,7 +293,7 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
     if verdict.p_value is None:
         return f"{counts}; at least {count} in each run are needed to detect any difference"
     shown = f"more than {MAX_REPEATS}" if count >= MAX_REPEATS else f"about {count}"
-    end = "decide" if limit is None else "decide whether it is beyond the limit"
+    end = "decide" if limit is None else "decide whether the difference is beyond the limit"
     return f"{counts}; {shown} in each run would {end}, if the repeats keep varying as they do"
 
 

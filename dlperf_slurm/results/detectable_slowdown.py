@@ -80,7 +80,7 @@ def _describe_cases(
         detection = _describe_detection(count, spread, cases, is_paired)
         told.append(f"if they vary by {100 * spread:.0f} %, {detection}")
     return (
-        f"{what}; there are no earlier runs from which to estimate how much repeats vary. "
+        f"{what}; how much repeats vary is unknown, as there are no earlier runs. "
         f"A {comparison} like this one: {'; '.join(told)}"
     )
 

@@ -54,7 +54,7 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
         yield FootnoteTemplate(
             "other processes used CPU time in {} of {} repeats, at worst {:.0f} % of the machine's "
             "CPUs, while the run used {:.0f} %",
-            (len(beside), len(valid), 100 * most.other_share, 100 * most.own_share),
+            (len(beside), len(valid), 100 * most.other_share, 100 * most.run_share),
         )
     yield from _describe_stolen(valid, bool(beside))
     yield from _describe_gpus(valid)

@@ -91,12 +91,12 @@ def judge_nodes(
 ) -> NodeVerdicts:
     """Decide for each node of a sweep whether it is good, slow, failed or undecided.
 
-    Compared are the throughput of each case, and the measured peaks of the devices. A node is slow
-    if one of these figures is lower than on the other nodes by `least_effect` (0.02: 2 %), failed
-    if a repeat on it has no valid record, and undecided if it seems slow or has too few blocks
-    (`stats.slow_nodes`). A node that is both failed and slow is failed.
-    Nodes are compared with those of their kind: the same model of GPU and CPU. A node of a
-    deterministic sweep computes differently if its losses differ in a bit from most others'.
+    Nodes with the same models of GPU and CPU are compared by the throughput of each case and the
+    measured peaks of the devices. A node is slow if one of these figures is lower than on the other
+    nodes by `least_effect` (0.02: 2 %), failed if a repeat on it has no valid record (also if it is
+    slow), and undecided if it seems slow or has too few blocks (`stats.slow_nodes`).
+    A node of a deterministic sweep computes differently if its losses differ in a bit from those of
+    most other nodes.
     """
     facts = read_node_facts([(manifest, cases)])
     kinds = name_kinds(facts)

@@ -35,8 +35,8 @@ _COLUMNS = (
 CODE_DIGEST = "code_digest"
 
 UNPROVEN = (
-    "not shown to do the same work: the results folder has no `parity` of this framework, "
-    "precision, compiler, memory_format and gradient_sync with the same device, versions and code"
+    "not shown to do the same work: run `parity` for this framework, precision, compiler, "
+    "memory_format and gradient_sync, with the same device, versions and code"
 )
 
 

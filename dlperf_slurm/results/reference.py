@@ -65,7 +65,7 @@ class ReferenceCase(TomlModel):
     @model_validator(mode="after")
     def _check(self) -> "ReferenceCase":
         if (self.at_least_samples_per_s_per_device is None) != bool(self.runs):
-            raise ValueError("needs either `runs` or `at_least_samples_per_s_per_device`")
+            raise ValueError("needs either `runs` or `at_least_samples_per_s_per_device`, not both")
         return self
 
     def compute_level(self, world_size: int) -> float:
@@ -98,7 +98,7 @@ def read_reference(path: Path) -> list[ReferenceCase]:
         tables.append((("cases", number, "work"), case.work))
     for place, table in tables:
         for name in {*table} - {*WORK}:
-            reporter.add((*place, name), f"unknown; known: {', '.join(WORK)}")
+            reporter.add((*place, name), f"unknown key; known: {', '.join(WORK)}")
     raise_problems(reporter.problems)
     assert found is not None, "an invalid reference has at least one problem"
     return [

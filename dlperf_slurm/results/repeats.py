@@ -322,8 +322,8 @@ REPEATS: tuple[Column, ...] = (
     Column("stolen_share", NUMBER, "fraction", "CPU time that a hypervisor withheld (steal), "
         "on the most affected host",
         of_record(lambda record: record.stolen_share if record.telemetry else None)),
-    Column("own_cpu_share", NUMBER, "fraction", "CPU time of this run, as a share of all CPUs, "
-        "on the host of `other_cpu_share`", _get_worst_share("own_share")),
+    Column("run_cpu_share", NUMBER, "fraction", "CPU time of this run, as a share of all CPUs, "
+        "on the host of `other_cpu_share`", _get_worst_share("run_share")),
     Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes, as a share of "
         "all CPUs, on the host where it is highest", _get_worst_share("other_share")),
     *_declare_phases(),

@@ -80,7 +80,10 @@ def compute_median(samples: Sequence[float]) -> float:
 
 
 def compute_last_medians(values: Any) -> Any:
-    """Return the median over the last axis of an array, in a third of the time of numpy.median."""
+    """Return the median over the last axis of an array; NaN counts as the largest value.
+
+    Takes a third of the time of numpy.median.
+    """
     import numpy
 
     ascending, count = numpy.sort(values), values.shape[-1]

@@ -107,7 +107,7 @@ def divide_time(first: CpuCounters, last: CpuCounters, launcher: int) -> Optiona
     return CpuUse(
         seconds=last.seconds - first.seconds,
         cpus=os.cpu_count() or 1,
-        own_share=_limit(own_ticks / total),
+        run_share=_limit(own_ticks / total),
         other_share=_limit(others / total),
         stolen_share=_limit((last.stolen - first.stolen) / total),
         other_processes=tuple(

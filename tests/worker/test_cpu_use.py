@@ -49,7 +49,7 @@ FIRST = make_reading()
 )
 def test_own_time_others_and_the_hypervisor_s_are_told_apart(ticks, counters, shares):
     use = divide_time(FIRST, make_reading(10.0, 1000, *counters, make_processes(**ticks)), LAUNCHER)
-    assert (use.own_share, use.other_share, use.stolen_share) == shares
+    assert (use.run_share, use.other_share, use.stolen_share) == shares
     other_processes = (OtherProcess("miner", 0.25),) if "stranger" in ticks else ()
     assert (use.other_processes, use.has_other_processes) == (
         other_processes,
@@ -63,7 +63,7 @@ def test_time_of_an_ended_worker_stays_the_run_s():
     processes = make_processes(rank=370)
     del processes[WORKER]
     use = divide_time(first, make_reading(10.0, 1000, 300, 0, processes), LAUNCHER)
-    assert use.own_share == pytest.approx(0.3)
+    assert use.run_share == pytest.approx(0.3)
     # too short for the counters
     assert divide_time(FIRST, make_reading(0.1, 20, 20), LAUNCHER) is None
 

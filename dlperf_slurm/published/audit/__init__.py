@@ -28,12 +28,12 @@ from dlperf_slurm.published.audit.speedups import check_speedups, derive_cells, 
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
 _MISSING = {
-    SPEEDUP: "no throughput of fewer devices to divide by",
-    EFFICIENCY: "no throughput of fewer devices to divide by",
-    PRECISION_SPEEDUP: "no throughput of the full precision to divide by",
-    **dict.fromkeys(INVERSE_SPEEDUPS, "no time of the full precision for the quotient"),
+    SPEEDUP: "the table has no throughput of fewer devices to divide by",
+    EFFICIENCY: "the table has no throughput of fewer devices to divide by",
+    PRECISION_SPEEDUP: "the table has no throughput in FP32 or TF32 to divide by",
+    **dict.fromkeys(INVERSE_SPEEDUPS, "the table has no time in FP32 or TF32 to divide"),
     **{
-        f"latency_{name}_speedup": "no time of the full precision for the quotient"
+        f"latency_{name}_speedup": "the table has no latency in FP32 or TF32 to divide"
         for name in LATENCY_NAMES
     },
 }

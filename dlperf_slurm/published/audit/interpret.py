@@ -211,7 +211,7 @@ def _list_problems(table: PipeTable, columns: Sequence[PrintedColumn]) -> Iterat
     """Yield why a table, or some of its lines, cannot be checked."""
     yield from table.problems
     if not table.problems and not _is_auditable(columns):
-        yield "no column can be computed from others, by the headers"
+        yield "by the headers, no column can be computed from other columns"
 
 
 def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:

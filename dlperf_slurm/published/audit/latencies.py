@@ -223,7 +223,7 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
         return make_finding(row, samples, LATENCY_OFF, follows, reason, excess)
     excess = measure_gap(found, _span_latencies(row, latency))
     if _scale(samples.cut * latency.cut, batch).meets(ONE):
-        reason += ", and 1 only if digits were truncated, not rounded"
+        reason += "; it would be 1 if digits were truncated, not rounded"
         return make_finding(row, samples, TRUNCATED, follows, reason, excess)
     kind = LATENCY_OFF if excess or measure_gap(found, ONE) < _LEAST_EXCESS else IN_SPREAD
     return make_finding(row, samples, kind, follows, reason, excess)

@@ -48,7 +48,7 @@ def lay_out(figures: "DataFrame") -> Document:
     if not training:
         draft.notes.append("no cases of training, so no table")
     elif not any(figure.data_location for figure in training):
-        draft.notes.append("no case has a location of its data, so each cell has one value")
+        draft.notes.append("no case states where its data is read from, so each cell has one value")
     return draft.finish()
 
 

@@ -82,7 +82,7 @@ start_run = TimedFormat(
 
 RULES = (
     PublisherRule(
-        "mean of the first node's rates but the first, times the nodes",
+        "mean of the first node's rates, without its first one, times the number of nodes",
         lambda parsed, run: average_lines(1)(parsed, run) * max(run.nodes, 1),
     ),
 )

@@ -181,7 +181,7 @@ def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:
 
 RULES = (
     PublisherRule(
-        "harmonic mean of the epochs but the first, 5 significant digits",
+        "harmonic mean of all epochs except the first, 5 significant digits",
         lambda parsed, identity: round_significantly(average_epochs(parsed, identity), 5),
     ),
     PublisherRule(

@@ -11,7 +11,10 @@ from dlperf_slurm.results.columns import list_records
 
 # name -> (column of the cases, help)
 _OF_CASES = {
-    "dlperf_throughput": ("samples_per_s", "Median throughput over repeats, in the label unit."),
+    "dlperf_throughput": (
+        "samples_per_s",
+        "Median throughput over repeats; the label `unit` has the unit.",
+    ),
     "dlperf_throughput_low": ("interval_low", "Lower end of the 95 % interval of the median."),
     "dlperf_throughput_high": ("interval_high", "Upper end of the 95 % interval of the median."),
     "dlperf_repeats_planned": ("repeats_planned", "Repeats planned."),

@@ -93,7 +93,7 @@ def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
 # columns of what limits a case: peaks of its device, and the efficiency that all-reduces allow
 LIMITS = {
     "measured_peak_share": "measured peak: fastest matrix product of the framework on the same "
-    "device, in the same precision, counted as exact in the interval",
+    "device, in the same precision; the interval takes this peak as exact",
     "published_peak_share": "published peak: from the vendor's data sheet, without sparsity",
     "reachable_efficiency": "reachable: step time of one device, with the all-reduce overlapping "
     "the backward pass",

@@ -102,7 +102,9 @@ def list_runs(results_dir: Path) -> tuple[list[Path], list[str]]:
             if (path / MANIFEST_FILE).is_file() or _is_archive(path, paths):
                 runs.setdefault(path.resolve(), path)
             elif any((path / name).exists() for name in _SIGNS):
-                problems.append(f"{path}: has no {MANIFEST_FILE}: the run is incomplete")
+                problems.append(
+                    f"{path}: left out, as the run is incomplete: it has no {MANIFEST_FILE}"
+                )
         except FileProblem as error:
             problems.append(str(error))
         except OSError as error:
@@ -136,7 +138,7 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
     problem = store_summary(run_dir, found, rows)
     if problem:
         problems.append(
-            f"no summary of a run can be stored, so each call reads it again: {problem}"
+            f"summaries of runs cannot be stored, so each call reads all runs again: {problem}"
         )
     return rows
 

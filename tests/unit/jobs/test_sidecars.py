@@ -67,7 +67,7 @@ def test_what_contradicts_the_record_is_named(noise, problem):
     ("noise", "key"),
     [
         (change_window(other_share=1.5), "hosts[0].window[0].other_share is 1.5"),
-        (change_window(own_share=float("nan")), "hosts[0].window[0].own_share is nan"),
+        (change_window(run_share=float("nan")), "hosts[0].window[0].run_share is nan"),
         (change_window(cpus=0), "hosts[0].window[0].cpus is 0"),
         (dataclasses.replace(SOUND, phases=(Phase(SCRIPT, -1.0),)), "phases[0].seconds is -1.0"),
     ],

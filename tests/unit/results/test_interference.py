@@ -123,4 +123,4 @@ def test_figure_has_the_footnote_and_the_report_the_banner():
 
 def test_shares_are_columns():
     row = analyze([make_case(QUIET, BUSY)]).case_columns.iloc[0]
-    assert (row.own_cpu_share, row.other_cpu_share) == (0.4, 0.3)
+    assert (row.run_cpu_share, row.other_cpu_share) == (0.4, 0.3)
