@@ -21,7 +21,7 @@ from dlperf_slurm.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Optional
+    from typing import Any, Optional
 
 HELP_OPTIONS = ("-h", "--help")
 
@@ -102,7 +102,7 @@ class CommandParser(argparse.ArgumentParser):
     The beginning of an option is unknown too.
     """
 
-    def __init__(self, **keywords):  # type: ignore[no-untyped-def]
+    def __init__(self, **keywords: "Any") -> None:
         super().__init__(**{"allow_abbrev": False, **keywords})
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]

@@ -116,7 +116,10 @@ def _choose_tasks(run: "Run", pattern: Optional[str]) -> "list[RunTask]":
             raise InputError(f"{pattern}: no case of {run.run_id} matches; known: {known}")
         return chosen
     planned = {case.case_id: case for case in run.manifest.cases}
-    known = [task for task in tasks if task.case_id in planned]
-    found = [(task, validate_attempt(run, planned[task.case_id], task)) for task in known]
+    found = [
+        (task, validate_attempt(run, planned[task.case_id], task))
+        for task in tasks
+        if task.case_id in planned
+    ]
     failed = [task for task, attempt in found if attempt.start and not attempt.is_valid]
     return failed or [task for task, attempt in found if attempt.start][-1:]

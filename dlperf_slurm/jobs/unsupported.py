@@ -62,8 +62,10 @@ def explain_unsupported(case: MatrixCase, job_case: Case, job_site: Site) -> Opt
 def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) -> Optional[str]:
     """Return why the site has too few nodes, devices or cores for a topology, or None."""
     if site.max_nodes is not None and topology.nodes > site.max_nodes:
-        needed = f"{topology} needs {topology.nodes} nodes"
-        return f"{needed}, but the site has {site.max_nodes} (max_nodes)"
+        return (
+            f"{topology} needs {topology.nodes} nodes, but the site has {site.max_nodes} "
+            "(max_nodes)"
+        )
     most = site.max_devices_per_node
     if most is not None and topology.devices_per_node > most:
         return (

@@ -356,7 +356,7 @@ def read_peak_memory_bytes(session: Any) -> int:
     Allocators chosen by variables such as TF_GPU_ALLOCATOR may count nothing.
     """
     try:
-        return session.read_peak_memory_bytes()
+        return int(session.read_peak_memory_bytes())
     # the measurement is complete: no error of a framework may lose it
     except Exception as error:
         print(f"cannot read the peak memory: {error!r}", file=sys.stderr, flush=True)
