@@ -1,9 +1,9 @@
 """Cases x site -> a plan: the array jobs to submit, and the cases left out with the reason."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Optional
 
 from dlperf_slurm import slurm_client
@@ -171,14 +171,16 @@ def get_max_array_size(site: Site, must_reach_cluster: bool) -> int:
 
 
 def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
-    """Return one message for each virtual environment that does not exist."""
+    """Return one message for each virtual environment that does not exist, or may not be read."""
     lines = []
     for kind, site in sites.items():
         framework = kind.framework
         venv = site.find_environment(framework).venv
-        if venv is not None and not (Path(venv) / "bin" / "python").exists():
+        # Path.exists raises an error for a folder that this user may not read
+        if venv is not None and not os.path.exists(f"{venv}/bin/python"):  # noqa: PTH110
+            readable = " that you may read" if os.path.lexists(venv) else ""
             lines.append(
-                f"{framework}: no environment at {venv}; create it with "
+                f"{framework}: no environment at {venv}{readable}; create it with "
                 f"`{get_creation_command(framework, site.device)}`, or set your own in "
                 f"[environments.{framework}] of the site file"
             )

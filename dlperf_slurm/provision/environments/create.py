@@ -4,6 +4,7 @@ An environment that is up to date is left as it is.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -81,11 +82,12 @@ def find_state(environment: Path, pins: Pins) -> State:
     The state is "absent", "half-made" (incomplete), "stale" (of other pins or another Python) or
     "current".
     """
-    if not environment.exists():
+    # Path.exists raises an error for a folder that this user may not read
+    if not os.path.exists(environment):  # noqa: PTH110
         return "absent"
     stamp = read_stamp(environment)
     # bin/python is a dangling link if the interpreter was removed
-    if stamp is None or not (environment / "bin" / "python").exists():
+    if stamp is None or not os.path.exists(environment / "bin" / "python"):  # noqa: PTH110
         return "half-made"
     is_current = stamp.pins == pins.stamp and stamp.python in pins.pythons
     return "current" if is_current else "stale"

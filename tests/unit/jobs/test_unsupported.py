@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from builders import make_matrix_case, make_site
+from builders import make_axes, make_matrix_case, make_site
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_managed_environment
@@ -241,3 +241,15 @@ def test_site_with_gpus_never_takes_an_environment_for_cpus(framework, monkeypat
     # one environment is missing, of which one line is enough
     (line,) = list_missing_environments(site.resolve_each(kinds))
     assert f"`dlperf-slurm env create {framework} --cuda`" in line
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o755])
+def test_environment_that_may_not_be_read_is_no_environment(mode, tmp_path):
+    # a name that no file system takes fails for root too, as a folder without permissions does not
+    venv = tmp_path / ("x" * 3000 if mode else "venv")
+    if not mode:
+        venv.mkdir(mode=mode)
+    site = make_site(environments={"pytorch": {"venv": str(venv)}})
+    (line,) = list_missing_environments(site.resolve_each([get_job_kind(make_axes())]))
+    assert line.startswith(f"pytorch: no environment at {venv}")
+    assert ("may read" in line) == (not mode)
