@@ -290,7 +290,7 @@ fail_array_task() { # EXIT_CODE MESSAGE
 hold_after_failures() { # EXIT_CODE: of an array task without a record
   local link last_words failures=0
   [ "$job_id" != by-hand ] || return 0
-  last_words=$(readlink "$marker.refused" || tail -n 1 "$attempt_dir/err")
+  last_words=$(readlink "$marker.refused" || tail -n 1 "$attempt_dir/err" | tr -d "\0")
   ln -sfn "exit code $1 on $(hostname): $last_words" "$marker.unlaunched" ||
     ln -sfn "exit code $1 on $(hostname): " "$marker.unlaunched"
   for link in "$run_dir/markers/$group_id".*.unlaunched; do

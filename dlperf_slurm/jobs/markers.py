@@ -67,7 +67,8 @@ def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return ""
-    written = [line.strip() for line in lines if line.strip()]
+    # mpirun of Open MPI ends a message with a NUL
+    written = list(filter(None, (line.replace("\0", "").strip() for line in lines)))
     # bash's last words after "cannot execute binary file: Exec format error"
     written = [line for line in written if not line.endswith(": Success")] or written
     return written[-1][:MAX_ERROR_CHARACTERS] if written else ""

@@ -354,13 +354,15 @@ def test_image_of_the_ranks_is_exported_with_its_digest(make):
 
 
 def test_launches_that_fail_alike_hold_the_array(make):
-    job = make(launch="  echo no such program >&2; exit 127", count=3)
+    # behind a NUL, as of mpirun's messages
+    job = make(launch=r"  printf '\0no such program\n' >&2; exit 127", count=3)
     assert [job.run(number) for number in range(2)] == [127] * 2
     assert not (job.run_dir / "calls").exists()
     assert job.run(2) == 127
     held = job.read_link("g.held")
     assert held.startswith("exit code 127 on ")
     assert held.endswith(": no such program")
+    assert "null byte" not in (job.find_folder() / "err").read_text()
     assert (job.run_dir / "calls").read_text() == "scontrol uhold 70\n"
     assert not [name for name in job.list_markers() if "unlaunched" in name]
 
