@@ -25,6 +25,8 @@ MAX_FINDINGS = 3
 MAX_ROWS = 10
 MAX_TABLES = 3
 MAX_NOTES = 4
+# of a plan; of more, those that differ in nothing shown are one row
+LISTED_CASES = 20
 
 
 def print_summary(summary: "Summary", console: PlainConsole) -> None:
@@ -157,19 +159,26 @@ def _print_planned(plan: "Plan", console: PlainConsole) -> None:
         console,
         title="array jobs, one sbatch each",
     )
+    is_listed = len(plan.cases) <= LISTED_CASES
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for case in plan.cases:
+        cells = (
+            str(case.protocol.repeats),
+            f"{case.protocol.warmup_steps} + {case.protocol.measured_steps}",
+            f"{plan.compute_node_hours(case):.1f}",
+        )
+        key = case.case_id if is_listed else case.axes.topology
+        alike.setdefault((key, *cells), []).append(case.case_id)
     print_table(
         ["case", "repeats", "steps", "node-hours"],
         [
-            [
-                case.case_id,
-                str(case.protocol.repeats),
-                f"{case.protocol.warmup_steps} + {case.protocol.measured_steps}",
-                f"{plan.compute_node_hours(case):.1f}",
-            ]
-            for case in plan.cases
+            [names[0], *cells]
+            if len(names) == 1
+            else [f"{names[0]} and {len(names) - 1} more", *cells[:-1], f"{cells[-1]} each"]
+            for (_, *cells), names in alike.items()
         ],
         console,
-        title="cases, with warm-up + measured steps",
+        title="cases, with warm-up + measured steps" + "; --json lists each" * (not is_listed),
     )
 
 

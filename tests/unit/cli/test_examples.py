@@ -65,6 +65,14 @@ def test_plan_names_each_reason_once_and_some_of_its_cases(matrix, capsys):
     assert lines[4].endswith("bs3-fp32 and 2 more")
 
 
+def test_plan_of_many_cases_fits_on_one_screen(matrix, capsys):
+    batches = f"axes.batch_size_per_device={[*range(1, 31)]}"
+    main(["plan", matrix, *LOCAL, "--set", batches])
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) < 30
+    assert "-bs1-fp32 and 29 more" in printed
+
+
 def test_plan_and_status_as_json_are_whole(matrix, capsys):
     main(["plan", matrix, *LOCAL, "--json"])
     plan = json.loads(capsys.readouterr().out)
