@@ -13,7 +13,8 @@ from builders import IMPORT_DIR
 from history_runs import CASE_1, CASE_2, add_run, write_step_seconds
 from nbclient import NotebookClient
 
-from dlperf_slurm.config.site import Site, load_site
+from dlperf_slurm.cli import main
+from dlperf_slurm.config.site import Site
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.reports.formats.page.glossary import GLOSSARY
 
@@ -101,14 +102,19 @@ def test_the_site_of_documents_names_each_page():
     assert named == {path.name for path in (ROOT / "docs").glob("*.md")} | notebooks
 
 
-def test_recipes_for_environments_are_valid_sites(home):
-    document = (ROOT / "docs" / "site.md").read_text(encoding="utf-8")
-    recipes = document.partition("## Environments made by other tools")[2]
-    blocks = re.findall(r"^```toml\n(.*?)^```", recipes, re.M | re.S)
-    assert len(blocks) == 5
-    for block in blocks:
-        (home / "site.toml").write_text(block, encoding="utf-8")
-        assert "pytorch" in load_site("site.toml", None, []).site.environments
+RECIPES = re.findall(
+    r"^```toml\n(.*?)^```", (ROOT / "docs/recipes.md").read_text("utf-8"), re.M | re.S
+)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=range(len(RECIPES)))
+def test_matrix_is_planned_with_the_site_file_of_each_recipe(recipe, home):
+    (home / "site.toml").write_text(recipe, encoding="utf-8")
+    assert main(["plan", str(ROOT / "matrices" / "quickstart.toml"), "--site", "./site.toml"]) == 0
+
+
+def test_recipes_name_each_way_to_an_environment():
+    assert [key in "".join(RECIPES) for key in ("venv", "modules", "pyxis", "podman")] == [True] * 4
 
 
 @pytest.mark.integration
