@@ -62,7 +62,7 @@ from dlperf_slurm.version import __version__
 # the parts of the package that the worker imports
 FROZEN_CODE = (
     *("__init__.py", "contract", "files", "logs", "published/__init__.py", "published/logs"),
-    *("program.py", "version.py", "worker"),
+    *("version.py", "worker"),
 )
 
 

@@ -13,7 +13,7 @@ def freeze_worker(code_dir):
     """Copy the modules that the worker needs, and nothing else of the package."""
     target = code_dir / "dlperf_slurm"
     target.mkdir(parents=True)
-    for name in ("__init__.py", "program.py", "version.py"):
+    for name in ("__init__.py", "version.py"):
         shutil.copy(str(PACKAGE / name), str(target / name))
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("contract", "files", "logs", "worker"):

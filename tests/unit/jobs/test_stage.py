@@ -174,8 +174,7 @@ def test_formats_of_the_matrix_are_beside_the_tool_s(home):
 def test_frozen_code_is_the_worker_and_no_more(staged_run):
     code = staged_run.path / "code/dlperf_slurm"
     assert sorted(path.name for path in code.iterdir()) == [
-        "__init__.py", "contract", "files", "logs", "program.py", "published", "version.py",
-        "worker",
+        "__init__.py", "contract", "files", "logs", "published", "version.py", "worker",
     ]  # fmt: skip
     assert {path.name for path in (code / "published").iterdir()} == {"__init__.py", "logs"}
     # Python 3.7 cannot read TOML
