@@ -451,6 +451,32 @@ def differentiate_gathered(case, axis, gathered_type):
     return gradients, factors.sum(0), program.as_text()
 
 
+def test_sharded_embedding_is_not_rounded_as_factors_of_products_are():
+    case = sessions.make_case("jax", "llama", devices_per_node=2, gradient_sync="sharded")
+    table, rows, factor = sessions.run_elsewhere(read_sharded, case)
+    assert (rows == table).all()
+    assert (factor == table.astype(factor.dtype)).all()
+    assert factor.dtype == jnp.bfloat16
+
+
+def read_sharded(case):
+    """Return a matrix, and what an Embedding and a product read of it, split over two devices."""
+    jax.config.update("jax_num_cpu_devices", 2)
+    mesh = jax.sharding.Mesh(numpy.array(jax.devices()), (device.RANKS,))
+    table = numpy.random.default_rng(1).normal(size=(4, 6)).astype("float32")
+
+    def read(part):
+        weights = sharding.GatheredWeights(
+            {"a.weight": part}, {"a.weight": 0}, sharding.choose_gather(case)
+        )
+        scope = layers.Scope(weights, {}, None, True, jnp.bfloat16, layers.LAYOUTS["default"])
+        return layers.Embedding("a")(scope, jnp.arange(4))[None], scope.cast("a.weight")[None]
+
+    split = P(device.RANKS)
+    rows, factor = jax.shard_map(read, mesh=mesh, in_specs=split, out_specs=split)(table)
+    return table, numpy.asarray(rows)[1], numpy.asarray(factor)[1]
+
+
 @pytest.mark.parametrize(("stats", "peak"), [(None, 0), ({}, 0), ({"peak_bytes_in_use": 7}, 7)])
 def test_allocator_of_a_gpu_that_counts_nothing_has_no_peak(stats, peak):
     running = sessions.start(make_case("bert"))
