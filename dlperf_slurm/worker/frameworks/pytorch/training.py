@@ -23,14 +23,19 @@ NEVER = 2**31 - 1
 
 def make_optimizer(case: Case, rule: Rule, model: nn.Module) -> torch.optim.Optimizer:
     # Fused, because with GradScaler the other implementations read the overflow flag back to the
-    # host in every step. torch's fused SGD does not take sharded parameters (2.13).
+    # host in every step. torch's fused SGD does not take sharded parameters (2.13). On CPUs it
+    # leaves most 16-bit weights as they are (github.com/pytorch/pytorch/issues/191763; 2.11, 2.13).
     groups = group_by_decay(model.parameters(), rule.weight_decay)
     if rule.name == ADAMW:
         return torch.optim.AdamW(
             groups, lr=rule.learning_rate, betas=rule.betas, eps=rule.epsilon, fused=True
         )
+    is_wrong_if_fused = case.device == "cpu" and case.axes.precision in PURE_TYPES
     optimizer = torch.optim.SGD(
-        groups, lr=rule.learning_rate, momentum=rule.momentum, fused=not is_sharded(case)
+        groups,
+        lr=rule.learning_rate,
+        momentum=rule.momentum,
+        fused=not (is_sharded(case) or is_wrong_if_fused),
     )
     if rule.momentum:
         # By itself, fused SGD allocates an uninitialized momentum buffer in the first step, and the
