@@ -97,7 +97,7 @@ def run_parity(options: argparse.Namespace) -> None:
         for model in options.model:
             check_known(model, list_models(), "a model")
         for precision in options.precision:
-            check_known(precision, PRECISIONS, "a precision that keeps weights in fp32")
+            check_known(precision, PRECISIONS, "a precision")
         for axis in ("compiler", "memory_format"):
             for value in getattr(options, axis):
                 check_known(value, list_choices(axis), f"a {axis}")

@@ -18,11 +18,15 @@ from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.provenance import describe_python
 from dlperf_slurm.worker.provenance.software import describe_code
 from dlperf_slurm.worker.ranks import SingleProcess
-from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.reference_optimizers import (
+    clip_gradients,
+    make_optimizer,
+    measure_norm,
+)
 from dlperf_slurm.worker.rendezvous import RendezvousSettings, add_options
 from dlperf_slurm.worker.rendezvous.communicators import RankWorld
 from dlperf_slurm.worker.rendezvous.network import choose_network
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.weights import generate_weights, round_as_stored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +46,9 @@ HALF_ULP = 2.0**-24
 # significant digits, because of cancellation. AdamW's g / (|g| + epsilon) amplifies the error
 # where g is about epsilon: one of 24,576 elements changed an update's norm by 2.4e-5.
 UNCERTAIN_PART = 1e-4
+# Smaller numbers have fewer digits in float16: frameworks that unscale and clip gradients in it
+# lose them, and AdamW scales what is left up to an update of the usual size.
+SMALLEST_NORMAL = {"fp16": 2.0**-14}
 
 
 class CaseMismatchError(RuntimeError):
@@ -94,7 +101,13 @@ def verify_case(
     session = start_session(case, rank_info)
     check_parameter_count(case, session)
     initial_weights = session.read_weights()
-    check_weights(initial_weights, dict(generate_weights(definition, case.seed)))
+    check_weights(
+        initial_weights,
+        {
+            name: round_as_stored(values, case.axes.precision)
+            for name, values in generate_weights(definition, case.seed)
+        },
+    )
     losses = {"initial_evaluation_loss": session.evaluate_loss()}
     initial_gradients: "Arrays" = {}
     expected = {name: values.astype("float64") for name, values in initial_weights.items()}
@@ -105,8 +118,9 @@ def verify_case(
         gradients = session.compute_gradients()
         check_shapes(gradients, initial_weights, "gradients")
         optimizer.update(expected, gradients)
-        for name, gradient in gradients.items():
-            uncertain[name] = uncertain.get(name, False) | find_uncertain(gradient)
+        least = SMALLEST_NORMAL.get(case.axes.precision, 0.0)
+        for name, gradient in clip_gradients(gradients, optimizer.largest_norm):
+            uncertain[name] = uncertain.get(name, False) | find_uncertain(gradient, least)
         take_step()
         if step == 0:
             initial_gradients = gradients
@@ -183,12 +197,15 @@ def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
             )
 
 
-def find_uncertain(gradient: "NDArray[Any]") -> "NDArray[Any]":
-    """Return a mask of the nonzero elements that are so near zero that rounding dominates."""
+def find_uncertain(gradient: "NDArray[Any]", least: float = 0.0) -> "NDArray[Any]":
+    """Return a mask of the nonzero elements that are so near zero that rounding dominates.
+
+    Those below `least` always are.
+    """
     import numpy
 
     size = numpy.abs(gradient, dtype=numpy.float64)
-    return (size > 0) & (size < UNCERTAIN_PART * math.sqrt(numpy.square(size).mean()))
+    return (size > 0) & (size < max(least, UNCERTAIN_PART * math.sqrt(numpy.square(size).mean())))
 
 
 def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Arrays":

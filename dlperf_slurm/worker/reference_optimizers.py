@@ -1,10 +1,15 @@
-"""The update rules in NumPy: gradients -> the weights that a step must lead to."""
+"""The update rules in NumPy: gradients -> the weights that a step must lead to.
+
+Computed in float64. Between steps, weights and optimizer state have the precision in which the case
+stores them.
+"""
 
 import math
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple, Union
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.update_rule import ADAMW, Rule, make_rule
+from dlperf_slurm.worker.weights import round_as_stored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,53 +22,62 @@ if TYPE_CHECKING:
 class Momentum:
     """SGD with or without momentum; weight decay is added to the clipped gradient."""
 
-    def __init__(self, rule: Rule, largest_norm: Optional[float]) -> None:
+    def __init__(self, rule: Rule, largest_norm: Optional[float], precision: str) -> None:
         self._rule = rule
-        self._largest_norm = largest_norm
+        self.largest_norm = largest_norm
+        self._precision = precision
         self._velocity: "Arrays" = {}
 
     def update(self, weights: "Arrays", gradients: "Arrays") -> None:
-        """Apply one step to float64 weights, in place."""
+        """Apply one step to float64 weights: replace the arrays in the dict `weights`."""
         rule = self._rule
-        for name, gradient in clip_gradients(gradients, self._largest_norm):
+        for name, gradient in clip_gradients(gradients, self.largest_norm):
             if gradient.ndim > 1:
                 gradient = gradient + rule.weight_decay * weights[name]
             velocity = rule.momentum * self._velocity.get(name, 0.0) + gradient
-            weights[name] -= rule.learning_rate * velocity
-            self._velocity[name] = velocity
+            weight = weights[name] - rule.learning_rate * velocity
+            weights[name] = round_as_stored(weight, self._precision)
+            self._velocity[name] = round_as_stored(velocity, self._precision)
 
 
 class AdamW:
     """Adam with decoupled weight decay, as defined in `Rule`."""
 
-    def __init__(self, rule: Rule, largest_norm: Optional[float]) -> None:
+    def __init__(self, rule: Rule, largest_norm: Optional[float], precision: str) -> None:
         self._rule = rule
-        self._largest_norm = largest_norm
+        self.largest_norm = largest_norm
+        self._precision = precision
         self._moments: Dict[str, Tuple[Any, Any]] = {}
         self._step = 0
 
     def update(self, weights: "Arrays", gradients: "Arrays") -> None:
-        """Apply one step to float64 weights, in place."""
+        """Apply one step to float64 weights: replace the arrays in the dict `weights`."""
         rule = self._rule
         beta1, beta2 = rule.betas
         self._step += 1
-        for name, gradient in clip_gradients(gradients, self._largest_norm):
+        for name, gradient in clip_gradients(gradients, self.largest_norm):
             first, second = self._moments.get(name, (0.0, 0.0))
             first = beta1 * first + (1 - beta1) * gradient
             second = beta2 * second + (1 - beta2) * gradient**2
-            self._moments[name] = first, second
+            self._moments[name] = (
+                round_as_stored(first, self._precision),
+                round_as_stored(second, self._precision),
+            )
+            weight = weights[name]
             if gradient.ndim > 1:
-                weights[name] *= 1 - rule.learning_rate * rule.weight_decay
+                weight = weight * (1 - rule.learning_rate * rule.weight_decay)
             first = first / (1 - beta1**self._step)
             second = second / (1 - beta2**self._step)
-            weights[name] -= rule.learning_rate * first / (second**0.5 + rule.epsilon)
+            weight = weight - rule.learning_rate * first / (second**0.5 + rule.epsilon)
+            weights[name] = round_as_stored(weight, self._precision)
 
 
 def make_optimizer(case: Case, definition: "Network") -> Union[AdamW, Momentum]:
     """Return the case's optimizer, which every framework's must equal."""
     rule = make_rule(case, definition)
     largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
-    return AdamW(rule, largest_norm) if rule.name == ADAMW else Momentum(rule, largest_norm)
+    optimizer = AdamW if rule.name == ADAMW else Momentum
+    return optimizer(rule, largest_norm, case.axes.precision)
 
 
 def clip_gradients(

@@ -66,6 +66,22 @@ def match_weights(
         raise ValueError(f"no weights for {', '.join(missing)}")
 
 
+def round_as_stored(values: "NDArray[Any]", precision: str) -> "NDArray[Any]":
+    """Round float32 or float64 values to the type in which a precision stores weights.
+
+    The result has the type of `values`. Only bf16 and fp16 store weights in 16 bits; ties go to
+    the even number.
+    """
+    if precision == "fp16":
+        return values.astype("float16").astype(values.dtype)
+    if precision != "bf16":
+        return values
+    bits = values.astype("float32").view("uint32")
+    # the upper half of a float32 is a bfloat16
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) & 0xFFFF0000
+    return rounded.view("float32").astype(values.dtype)
+
+
 def sum_weights(case: "Case", session: "Session") -> float:
     """Sum the absolute values of this rank's weights, which data-parallel ranks have in common.
 

@@ -291,7 +291,17 @@ def test_other_model_is_seen_in_the_gradients(model, patch, least, tmp_path, tor
 
 
 @pytest.mark.parametrize(
-    ("precision", "factor"), [("amp-bf16", 1), ("amp-bf16", 0), ("amp-fp16", 1), ("amp-fp16", 0.5)]
+    ("precision", "factor"),
+    [
+        ("amp-bf16", 1),
+        ("amp-bf16", 0),
+        ("amp-fp16", 1),
+        ("amp-fp16", 0.5),
+        ("bf16", 1),
+        ("bf16", 0),
+        ("fp16", 1),
+        ("fp16", 0.5),
+    ],
 )
 def test_wrong_gradient_in_a_reduced_precision_is_seen(precision, factor, tmp_path, torch):
     """No difference is above 1."""
@@ -301,13 +311,27 @@ def test_wrong_gradient_in_a_reduced_precision_is_seen(precision, factor, tmp_pa
     sizes = {**verification.model_parameters, **verification.reduced_precision_parameters}
     case = make_case("resnet50", model_parameters=sizes, batch_size_per_device=16, seed=4)
     verify_well(case, tmp_path / "fp32")
-    case = vary(case, precision=precision, loss_scale=128 if precision == "amp-fp16" else DYNAMIC)
+    case = vary(case, precision=precision, loss_scale=128 if "fp16" in precision else DYNAMIC)
     session = sessions.start(case)
     gradients = session.compute_gradients()
     gradients["blocks.1.expand.normalization.weight"] *= factor
-    found = compute_difference(gradients, read_mean([tmp_path / "fp32"])).relative
+    expected = read_mean([tmp_path / "fp32"])
+    found = compute_difference(gradients, expected).relative
     assert found <= 1
-    assert (found <= choose_gradient_tolerance(case)) == (factor == 1)
+    tolerance = choose_gradient_tolerance(case, measure_norm(expected.values()))
+    assert (found <= tolerance) == (factor == 1)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize(("momentum", "is_right"), [(0.875, True), (0.5, False)])
+def test_updates_of_16_bit_weights_are_those_of_the_rounded_rule(
+    precision, momentum, is_right, tmp_path, torch, monkeypatch
+):
+    from dlperf_slurm.checks.parity.tolerances import check_updates
+
+    patch_call(monkeypatch, torch.optim, "SGD", momentum=momentum)
+    case = make_case("resnet50", precision=precision, loss_scale=128)
+    assert check_updates(verify_well(case, tmp_path / "a")).is_within == is_right
 
 
 def test_batch_norms_momentum_is_seen_in_evaluation_after_the_steps(tmp_path, torch, monkeypatch):

@@ -64,6 +64,27 @@ def test_sgd_has_no_memory(name, definition):
     assert weights["matrix"] == pytest.approx(2.0 * (1 - 1e-2 * definition.WEIGHT_DECAY) ** 2)
 
 
+@pytest.mark.parametrize(
+    ("precision", "optimizer", "start", "expected"),
+    [
+        # a hundredth of the gradient is less than half the spacing, and more
+        ("bf16", "sgd", 1.0, 1.0 - 2**-7),
+        ("bf16", "sgd", 4.0, 4.0),
+        ("fp16", "sgd", 1.0, 1.0 - 20 * 2**-11),
+        ("fp16", "sgd", 16.0, 16.0 - 2**-6),
+        # the first step has half the momentum of the second
+        ("bf16", "momentum", 1.0, 1.0 - 3 * 2**-8),
+        ("bf16", "adamw", 1.0, 1.0),
+    ],
+)
+def test_weights_of_16_bits_are_rounded_after_each_step(precision, optimizer, start, expected):
+    case = make_case("bert", 4, optimizer=optimizer, precision=precision)
+    weights = take_steps(
+        make_optimizer(case, BERT), make_arrays(0.0, start), make_arrays(0, 0.5), 2
+    )
+    assert weights["vector"] == expected
+
+
 def test_another_models_optimizer_has_its_constants_and_the_models_decay():
     optimizer = make_optimizer(make_case("bert", 4, optimizer="momentum"), BERT)
     weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 0.5), 2)

@@ -13,6 +13,7 @@ from dlperf_slurm.worker.weights import (
     generate_weights,
     make_weights,
     match_weights,
+    round_as_stored,
     sum_weights,
 )
 
@@ -52,6 +53,22 @@ def test_weights_are_the_definitions_parameters_in_its_order(definition):
         slack = 5 * parameter.standard_deviation / parameter.size**0.5
         assert values.mean() == pytest.approx(parameter.mean, abs=slack)
         assert values.std() == pytest.approx(parameter.standard_deviation, abs=slack)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("precision", "unit"), [("bf16", 2.0**-8), ("fp16", 2.0**-11), ("fp32", 0), ("amp-bf16", 0)]
+)
+def test_weights_are_rounded_to_the_nearest_number_that_their_precision_stores(
+    precision, unit, dtype
+):
+    # ties go to the even number
+    steps = numpy.array([0.9, 1.0, 1.1, 2.0, 3.0, -1.0, -3.0])
+    values = numpy.sign(steps) * (1 + numpy.abs(steps) * (unit or 0.01))
+    expected = numpy.sign(steps) * (1 + numpy.array([0, 0, 2, 2, 4, 0, 4]) * unit)
+    rounded = round_as_stored(values.astype(dtype), precision)
+    assert rounded.dtype == dtype
+    assert rounded.tolist() == (expected if unit else values.astype(dtype)).tolist()
 
 
 def test_convolution_deviates_by_its_fan_out():

@@ -44,7 +44,6 @@ NATIVE = "native"
 SEED = 4
 # a dynamic loss scale would skip the first updates, until their gradients do not overflow
 LOSS_SCALE = 128
-# in others the weights are in half precision, which loses initial weights and updates to rounding
 PRECISIONS = ("fp32", *UNIT_ROUNDOFFS)
 
 # values of axes; without the compiler, the framework's first one
@@ -196,7 +195,7 @@ def make_case(
         batch_size_per_device=verification.batch_size_per_device,
         gradient_sync=load_adapter(framework).SUPPORTED["gradient_sync"][0],
         clip_global_norm=is_clipped,
-        loss_scale=LOSS_SCALE if variant.get("precision") == "amp-fp16" else DYNAMIC,
+        loss_scale=LOSS_SCALE if variant.get("precision") in ("amp-fp16", "fp16") else DYNAMIC,
         **{"compiler": load_adapter(framework).SUPPORTED["compiler"][0], **variant},
     )
     return Case(

@@ -239,6 +239,24 @@ def test_tolerances_of_reduced_precisions_follow_from_their_unit_roundoff(precis
     assert compare("resnet50", gradients=1.0) == ["gradients"]
 
 
+@pytest.mark.parametrize(("precision", "unit"), [("bf16", 2**-8), ("fp16", 2**-11)])
+def test_weights_of_16_bits_have_tolerances_for_what_rounding_takes_of_updates(precision, unit):
+    case = vary(make_case(REFERENCE, "bert", SITE), precision=precision)
+    expected = dataclasses.replace(PARITY, case=case)
+
+    def compare(**changes):
+        found = dataclasses.replace(change_parity(**changes), case=case)
+        return list_failed(compare_frameworks(found, expected))
+
+    updates, bias = math.sqrt(12 * unit), math.sqrt(2) * unit / math.e / (1e-3 * 3.299591)
+    fall = 2.341460 / 1.841447 - 1
+    assert compare(updates=0.9 * updates, gradients=0.9 * bias, trained_loss=fall) == []
+    assert compare(updates=1.1 * updates) == ["updates"]
+    assert compare(gradients=1.1 * bias) == ["gradients"]
+    assert compare(trained_loss=1.1 * fall + 4 * unit) == ["loss after 3 steps"]
+    assert compare(initial_loss=4.1 * unit) == ["loss"]
+
+
 def test_work_in_fp32_under_the_name_of_another_precision_is_found():
     case = vary(PARITY.case, precision="amp-bf16")
     found = dataclasses.replace(PARITY, case=case)
@@ -457,7 +475,6 @@ def test_command_has_an_exit_code_for_work_that_differs(write_python, capsys):
         ["pytroch"],
         ["--model", "brt"],
         ["--precision", "fp23"],
-        ["--precision", "bf16"],
         ["--compiler", "torch.compil"],
         ["--memory-format", "channel_last"],
     ],
