@@ -164,7 +164,7 @@ def _compute_nothing(parsed: ParsedRun, identity: Identity) -> float:
 
 
 NO_RULE = PublisherRule("", _compute_nothing)
-"""Rule of a format whose publisher has none."""
+"""Placeholder for a log format without a publisher's rule."""
 
 
 def list_formats() -> List[str]:

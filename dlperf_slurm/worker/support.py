@@ -136,8 +136,8 @@ def find_unknown_values(case: "Case") -> Dict[str, str]:
             reasons[axis] = f"{framework} has no {axis} {value!r}; allowed: {listed}"
         else:
             reasons[axis] = (
-                f"{framework} does not support {axis} = {json.dumps(value)}: its adapter does "
-                f"not have this axis; use {json.dumps(defaults[axis])}"
+                f"{framework} does not support {axis} = {json.dumps(value)}; allowed: "
+                f"{json.dumps(defaults[axis])}"
             )
     return reasons
 

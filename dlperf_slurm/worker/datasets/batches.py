@@ -39,8 +39,8 @@ def split_for_training(
     steps = len(indices) // global_batch_size
     if steps == 0:
         raise DataError(
-            f"{len(indices)} training samples are less than one global batch of "
-            f"{global_batch_size}; take a smaller batch size, fewer devices or more data"
+            f"{len(indices)} training samples are fewer than the global batch size of "
+            f"{global_batch_size}; use a smaller batch size, fewer devices or more data"
         )
     whole = indices[: steps * global_batch_size]
     return whole.reshape(steps, world_size, batch_size_per_device)[:, rank]
@@ -141,8 +141,8 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
         )
         if not self.batches_per_epoch:
             raise DataError(
-                f"{sample_count} training samples are less than one step of "
-                f"{case.global_batch_size}; take a smaller batch size, fewer devices or more data"
+                f"{sample_count} training samples are fewer than the global batch size of "
+                f"{case.global_batch_size}; use a smaller batch size, fewer devices or more data"
             )
         self._batches = batches or self.batches_per_epoch * case.training.epochs
         self._case = case

@@ -168,7 +168,8 @@ def _list_class_folders(folder: str) -> List[bytes]:
     except OSError as error:
         raise DataError(
             f"{folder!r} cannot be read ({error.strerror}); images are expected as {LAYOUT} "
-            "below the data set's folder; `dlperf-slurm data make images` makes some"
+            "below the data set's folder; to generate such a data set: `dlperf-slurm data make "
+            "images`"
         ) from error
 
 

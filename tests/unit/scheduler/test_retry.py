@@ -19,12 +19,15 @@ LAUNCH_FAILURE = ("FAILED", "the launcher ended; srun: task 0 launch failed: Uns
 FULL_DISK = ("FAILED", "the disk at /shared cannot be written from n2, 0 MiB are free: No space")
 STALE = ("FAILED", "rank 1 on n2: OSError: [Errno 116] Stale file handle: '/shared/data'")
 RANK_ON_FULL_DISK = ("FAILED", "rank 0 on n2: OSError: [Errno 28] No space left on device: 'x'")
-WORDLESS = ("FAILED", "the launcher ended with exit code 1 and no rank said why; err is empty")
+WORDLESS = (
+    "FAILED",
+    "the launcher ended with exit code 1 and no rank said why; the file err is empty",
+)
 PORT_TAKEN = ("FAILED", "rank 0 on n2: RuntimeError: [Errno 98] Address already in use")
 BATCH_NOT_STARTED = ("FAILED", "JobLaunchFailure on n2")
 NOT_STARTED = (
     "FAILED",
-    "a rank could not be started; see err: 'python: Exec format error'; srun: n2: task 1: Exited "
+    "a rank could not be started; file err: 'python: Exec format error'; srun: n2: task 1: Exited "
     "with exit code 126",
 )
 MISSING = ("FAILED", "no record, exit code 127 on n2: 'python: No such file' in cases/x/err")

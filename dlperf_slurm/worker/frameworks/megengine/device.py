@@ -15,7 +15,9 @@ from dlperf_slurm.worker.weights import match_weights
 def choose_gpu(rank_info: RankInfo) -> int:
     count = mge.get_device_count("gpu")
     if count == 0:
-        raise RuntimeError("MegEngine sees no GPU")
+        raise RuntimeError(
+            "MegEngine sees no GPU; check the driver, CUDA_VISIBLE_DEVICES and the build"
+        )
     return rank_info.choose_gpu(count)
 
 

@@ -46,7 +46,9 @@ def choose_gpu(rank_info: RankInfo) -> int:
     """Return the index of this rank's GPU; TensorFlow would reserve memory on all GPUs."""
     count = len(tf.config.experimental.list_physical_devices("GPU"))
     if count == 0:
-        raise RuntimeError("TensorFlow sees no GPU")
+        raise RuntimeError(
+            "TensorFlow sees no GPU; check the driver, CUDA_VISIBLE_DEVICES and the build"
+        )
     return rank_info.choose_gpu(count)
 
 

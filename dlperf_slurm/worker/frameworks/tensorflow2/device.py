@@ -29,7 +29,9 @@ def choose_device(case: Case, rank_info: RankInfo) -> None:
         tf.config.set_visible_devices([], "GPU")
         return
     if not gpus:
-        raise RuntimeError("TensorFlow sees no GPU")
+        raise RuntimeError(
+            "TensorFlow sees no GPU; check the driver, CUDA_VISIBLE_DEVICES and the build"
+        )
     gpu = gpus[rank_info.choose_gpu(len(gpus))]
     tf.config.set_visible_devices([gpu], "GPU")
     # leaves memory for NCCL's buffers
