@@ -210,7 +210,7 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
         return join_patterns(*found)
     except re.error as error:
         raise FormatError(
-            f"{name}: signature: is missing, and the lines' patterns cannot be joined: {error}"
+            f"{name}: the patterns of lines cannot be joined: {error}; add a signature"
         ) from error
 
 

@@ -138,8 +138,8 @@ def _explain_slow_match(options: ImportOptions) -> str:
             where = f"formats.{name}: {key}"
             break
     return (
-        f"{where}: a pattern takes too long to match {text[:80]!r}: a repeat in a repeat, such as "
-        "(a+)+, tries all ways to split a line; write a+"
+        f"{where}: a pattern takes too long to match {text[:80]!r}: nested repeats, such as "
+        "(a+)+, try all ways to split a line; write a+ instead"
     )
 
 

@@ -108,7 +108,7 @@ def add_packages(
         raise EnvironmentMissingError(
             f"{error}\n  the environment itself is complete; added packages must fit its pinned "
             "versions: name another version, such as --with 'NAME==VERSION'"
-            + (f"; to add none, remove {find_record(environment)}" if record.asked else "")
+            + (f"; to drop added ones, remove {find_record(environment)}" if record.asked else "")
         ) from error
     # also those that were there: by pip alone, or pinned
     names = {_name(line) for line in asked}
