@@ -48,5 +48,10 @@ class NodeSettings(TomlModel):
     """Lines of bash, each in a shell of its own; the node is UNHEALTHY if one fails."""
     check: NodeCheck = NodeCheck()
     """Checks that a node must pass."""
+    energy_command: str = ""
+    """Bash that prints the node's power or energy, such as "350 W" or "5120 J".
+
+    It runs on each node every 5 s during the measured steps. Default: Cray's counters.
+    """
     timeout_seconds: Annotated[float, Field(gt=0, strict=False)] = 300.0
     """Time limit of each check, and of each line of `setup`, on a node."""

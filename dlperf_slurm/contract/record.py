@@ -26,8 +26,9 @@ FAILED = "failed"
 OUT_OF_MEMORY = "oom"
 STATUSES = (OK, FAILED, OUT_OF_MEMORY)
 
-# `Telemetry.device` for values of the host instead of a device
+# `Telemetry.device` for values of the host's CPUs and memory, and of the whole node
 HOST = -1
+NODE = -2
 
 
 # the `error` of a job whose ranks were ended by a signal well before the time limit
@@ -112,11 +113,12 @@ class DeviceState:
 class Telemetry:
     """Samples of one device or host during the measured steps; 0 for values that are not available.
 
-    `device` is the local rank that uses the device, or HOST. `interval_seconds` is the time between
-    samples, `cpu_seconds` the CPU time of the sampling process for all its devices. Means are over
-    these samples; `energy_joules` is from the device's counter, or else the integral of power.
-    `peak_memory_bytes` is of the whole device or host, all processes included. `stolen_share`, for
-    a host, is steal time as a share of the time in which its CPUs had work. `errors` has the error
+    `device` is the local rank that uses the device, HOST or NODE. `interval_seconds` is the time
+    between samples, `cpu_seconds` the CPU time of the sampling process for all its devices. Means
+    are over these samples; `energy_joules` is from the device's counter, or else the integral of
+    power. `peak_memory_bytes` is of the whole device or host, all processes included.
+    `stolen_share`, for a host, is steal time as a share of the time in which its CPUs had work.
+    `errors` has the error
     counters that grew from before the warm-up until the end, such as those of ECC, and by how much.
     """
 

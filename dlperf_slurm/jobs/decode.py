@@ -70,7 +70,7 @@ RANGES: Mapping[str, Range] = {
     "RankResult.local_rank": RANK,
     "RankResult.rank": RANK,
     "RankResult.window_seconds": SECONDS,
-    "Telemetry.device": (-1, 1e6),
+    "Telemetry.device": (-2, 1e6),
     "Telemetry.least_clock_mhz": (0, 1e6),
     "Telemetry.mean_clock_mhz": (0, 1e6),
     "Telemetry.mean_power_watts": (0, 1e6),

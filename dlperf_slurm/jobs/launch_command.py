@@ -15,6 +15,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.templating import JobValues, list_job_values, render_word, render_words
 from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, RankLayout, ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI
+from dlperf_slurm.worker.telemetry.sources import ENERGY_VARIABLE
 
 LAUNCHERS_BY_SRUN = ("srun", "torchrun")
 # variables by which Gloo and NCCL get their network interface
@@ -33,7 +34,8 @@ def make_starter(
     chosen = site.find_environment(kind.framework)
     values = list_job_values(site, kind)
     parts = make_container_parts(site, kind, folders)
-    rank_env = {**_choose_interface(site, chosen), **site.rank_env, **chosen.rank_env}
+    energy = {ENERGY_VARIABLE: site.node.energy_command} if site.node.energy_command else {}
+    rank_env = {**energy, **_choose_interface(site, chosen), **site.rank_env, **chosen.rank_env}
     assignments = [ShellTemplate(f"{name}={value}") for name, value in sorted(rank_env.items())]
     where = f"environments.{kind.framework}"
     ranks = RankLayout(

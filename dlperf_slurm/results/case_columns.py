@@ -334,6 +334,16 @@ CASES: tuple[Column, ...] = (
     Column("samples_per_joule", NUMBER, "samples/J", "throughput divided by power",
         RepeatAggregate("samples_per_joule", "median"), header="{unit}", form=ScaledFormat(".3f"),
         missing=UNKNOWN),
+    Column("node_power_watts", NUMBER, "W", "power of all nodes together; median over the repeats",
+        RepeatAggregate("node_power_watts", "median"),
+        header="node W", form=ScaledFormat(".1f"), missing=UNKNOWN),
+    Column("joules_per_sample", NUMBER, "J/sample", "power of the devices divided by throughput, "
+        "where `node_joules_per_sample` is known",
+        RepeatAggregate("joules_per_sample", "median"), header="J per sample",
+        form=ScaledFormat(".4g"), missing=UNKNOWN),
+    Column("node_joules_per_sample", NUMBER, "J/sample", "power of the nodes divided by throughput",
+        RepeatAggregate("node_joules_per_sample", "median"), header="node J per sample",
+        form=ScaledFormat(".4g"), missing=UNKNOWN),
     Column("clock_mhz", NUMBER, "MHz", "clock frequency of the devices, mean over devices and "
         "window",
         RepeatAggregate("clock_mhz", "median"), header="MHz", form=WHOLE, missing=UNKNOWN),

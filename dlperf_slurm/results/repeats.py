@@ -32,6 +32,7 @@ from dlperf_slurm.results.operation_counts import (
     count_training_flops,
 )
 from dlperf_slurm.results.resource_usage import (
+    compute_node_power_watts,
     compute_peak_memory,
     compute_power_watts,
     is_usage_known,
@@ -155,6 +156,18 @@ def _find_samples_per_joule(record: Record) -> Optional[float]:
     """Divide throughput by power; None with epochs, whose power includes validations."""
     power = compute_power_watts(record)
     return record.samples_per_s / power if power and not record.epochs else None
+
+
+def _find_node_joules_per_sample(record: Record) -> Optional[float]:
+    """Divide the power of the nodes by throughput; None with epochs, as for the devices."""
+    power = compute_node_power_watts(record)
+    return power / record.samples_per_s if power and not record.epochs else None
+
+
+def _find_joules_per_sample(record: Record) -> Optional[float]:
+    """Divide the power of the devices by throughput, where that of the nodes is known."""
+    samples = _find_samples_per_joule(record) if compute_node_power_watts(record) else None
+    return 1 / samples if samples else None
 
 
 def _average_peak(name: str, unit: float) -> Callable[[RepeatData], Optional[float]]:
@@ -319,6 +332,8 @@ REPEATS: tuple[Column, ...] = (
         of_record(lambda record: compute_peak_memory([record]))),
     Column("power_watts", NUMBER, "W", "power of all devices together, mean over the window",
         of_record(lambda record: compute_power_watts(record) or None)),
+    Column("node_power_watts", NUMBER, "W", "power of all nodes together, mean over the window",
+        of_record(lambda record: compute_node_power_watts(record) or None)),
     Column("stolen_share", NUMBER, "fraction", "CPU time that a hypervisor withheld (steal), "
         "on the most affected host",
         of_record(lambda record: record.stolen_share if record.telemetry else None)),
@@ -352,6 +367,8 @@ REPEATS: tuple[Column, ...] = (
     hide_of_record("clock_mhz", NUMBER, lambda r: _average_devices(r, "mean_clock_mhz")),
     hide_of_record("least_clock_mhz", NUMBER, _find_least_clock),
     hide_of_record("samples_per_joule", NUMBER, _find_samples_per_joule),
+    hide_of_record("joules_per_sample", NUMBER, _find_joules_per_sample),
+    hide_of_record("node_joules_per_sample", NUMBER, _find_node_joules_per_sample),
     hide_of_record("is_usage_known", FLAG, lambda r: is_usage_known([r])),
     hide("measured_peak_tflops", NUMBER, _average_peak("flops_per_s", TERA)),
     hide("copied_gb_per_s", NUMBER, _average_peak("copied_bytes_per_s", GIGA)),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from dlperf_slurm.contract.axes import WORKER
-from dlperf_slurm.contract.record import HOST, DeviceState, Record, Telemetry
+from dlperf_slurm.contract.record import HOST, NODE, DeviceState, Record, Telemetry
 from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 
@@ -82,7 +82,15 @@ def compute_power_watts(record: Record) -> float:
 def list_telemetry(record: Record) -> list[Telemetry]:
     """List the telemetry of a record's devices: of GPUs, or of the hosts for a run on CPUs."""
     is_cpu = record.case.device == "cpu"
-    return [one for one in record.telemetry if (one.device == HOST) == is_cpu]
+    return [
+        one for one in record.telemetry if one.device != NODE and (one.device == HOST) == is_cpu
+    ]
+
+
+def compute_node_power_watts(record: Record) -> float:
+    """Sum the mean power of all nodes; 0 unless every node reports its power."""
+    watts = [one.mean_power_watts for one in record.telemetry if one.device == NODE]
+    return sum(watts) if len(watts) == record.case.nodes and all(watts) else 0.0
 
 
 def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
@@ -145,7 +153,7 @@ _STATES: Mapping[str, Callable[[DeviceState], str]] = {
 
 def _describe_averages(records: Sequence[Record]) -> Iterator[FootnoteTemplate]:
     """Note if the measured steps were shorter than the time over which NVML averages its values."""
-    sampled = [r for r in records if any(one.device != HOST for one in r.telemetry)]
+    sampled = [r for r in records if any(one.device not in (HOST, NODE) for one in r.telemetry)]
     shortest = min((record.window_seconds for record in sampled), default=AVERAGED_SECONDS)
     if shortest < AVERAGED_SECONDS:
         yield FootnoteTemplate(

@@ -18,8 +18,8 @@ SECONDS = ScaledFormat(".1f")
 
 # memory and energy
 
-USED = ("peak_memory_bytes", "utilization", "power_watts", "samples_per_joule", "clock_mhz",
-    "least_clock_mhz")  # fmt: skip
+USED = ("peak_memory_bytes", "utilization", "power_watts", "samples_per_joule", "node_power_watts",
+    "joules_per_sample", "node_joules_per_sample", "clock_mhz", "least_clock_mhz")  # fmt: skip
 
 RESOURCES = TableSpec(
     "resources",

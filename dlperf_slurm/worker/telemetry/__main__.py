@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     lower_priority(os.getppid())
     devices = {int(rank): gpu for rank, _, gpu in (d.partition("=") for d in options.device)}
-    sources = [*(open_host() if options.is_host else ()), *open_devices(devices)]
+    sources = [*(open_host(os.environ) if options.is_host else ()), *open_devices(devices)]
     # a first reading, so that drivers are initialized before the window
     TelemetrySamples(sources).take()
     sys.stdout.buffer.write(READY)

@@ -5,12 +5,18 @@ counters of the host from psutil, CPU energy from powercap.
 """
 
 import math
+import os
+import re
+import signal
+import subprocess
+import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Union
+from typing import IO, Any, Dict, Iterator, List, Mapping, Optional, Union, cast
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.record import HOST
+from dlperf_slurm.contract.record import HOST, NODE
 from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.host import read_cpu_name
@@ -36,6 +42,10 @@ from dlperf_slurm.worker.telemetry.series import (
 )
 
 ROOT = Path("/")
+# the site's command that prints the energy or power of a node
+ENERGY_VARIABLE = "DLPERF_SLURM_ENERGY_COMMAND"
+COMMAND_SECONDS = 5.0
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(J|W|joules?|watts?)\b", re.I)
 MILLI = 1e-3
 MICRO = 1e-6
 MIB = 2**20
@@ -283,13 +293,95 @@ class HostSource:
         return {name: int(count) for name, count in counters.items() if count == count}
 
 
-def open_host() -> Iterator[HostSource]:
-    """Yield the host as a source of samples; yield nothing if psutil is not installed."""
+class CraySource:
+    """The energy of the whole node by Cray's power management counters."""
+
+    device = NODE
+    name = "node"
+
+    def __init__(self, counter: Path) -> None:
+        self._counter = counter
+
+    def read(self) -> Dict[str, float]:
+        """Take one sample; NaN if the counter cannot be read."""
+        # "214527 J 1571234567890 us"
+        try:
+            text = self._counter.read_text(encoding="ascii")
+        except OSError:
+            text = ""
+        return {ENERGY: float(text.split()[0]) if text.strip() else math.nan}
+
+    def read_errors(self) -> Dict[str, int]:
+        """Return none, as there are no error counters."""
+        return {}
+
+
+class CommandSource:
+    """The energy or power of the whole node, as the site's command prints it: "5120 J", "350 W".
+
+    A sample does not wait for the command, which runs every COMMAND_SECONDS and may take as long.
+    """
+
+    device = NODE
+    name = "node"
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._process: "Optional[subprocess.Popen[bytes]]" = None
+        self._started = -math.inf
+
+    def read(self) -> Dict[str, float]:
+        """Take what the command has printed since the last sample; NaN for none."""
+        now, text, process = time.monotonic(), "", self._process
+        is_due = now > self._started + COMMAND_SECONDS
+        if process is not None and (is_due or process.poll() is not None):
+            # what was printed longer ago, as before the window, is of another time
+            text, self._process = "" if is_due else _read_printed(process), None
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        if is_due:
+            self._started = now
+            self._process = subprocess.Popen(
+                ["bash", "-c", self._command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        found = _AMOUNT.search(text)
+        number, unit = found.groups() if found else ("nan", "")
+        return {
+            ENERGY: float(number) if unit[:1] in ("J", "j") else math.nan,
+            POWER: float(number) if unit[:1] in ("W", "w") else math.nan,
+        }
+
+    def read_errors(self) -> Dict[str, int]:
+        """Return none, as there are no error counters."""
+        return {}
+
+
+def _read_printed(process: "subprocess.Popen[bytes]") -> str:
+    """Read what a process has printed, without waiting for its children."""
+    output = cast(IO[bytes], process.stdout)
+    os.set_blocking(output.fileno(), False)
+    return (output.read() or b"").decode("utf-8", "replace")
+
+
+def open_host(
+    environ: Mapping[str, str], root: Path = ROOT
+) -> Iterator[Union[HostSource, CraySource, CommandSource]]:
+    """Yield the sources of a host: its CPUs and memory, if psutil is installed, and the node."""
     try:
         import psutil
     except ImportError:
-        return
-    yield HostSource(psutil)
+        pass
+    else:
+        yield HostSource(psutil, root)
+    counter = root / "sys/cray/pm_counters/energy"
+    if environ.get(ENERGY_VARIABLE):
+        yield CommandSource(environ[ENERGY_VARIABLE])
+    elif counter.exists():
+        yield CraySource(counter)
 
 
 class EnergyCounter:

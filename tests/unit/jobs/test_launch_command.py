@@ -1,6 +1,7 @@
 """A site's `ranks` and `rendezvous` in job scripts, and what they keep a case from."""
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -39,6 +40,11 @@ def explain(site, **changes):
     case = make_matrix_case(**{"topology": "2n8g", **changes})
     settled = site.resolve(get_job_kind(case.axes))
     return explain_unsupported(case, make_case(case, settled, "run", 1, 1), settled)
+
+
+def test_hosts_of_ranks_know_the_command_for_the_energy_of_a_node():
+    launch = read_launch(render(make_site(node={"energy_command": "ipmi | grep 'a b'"})))
+    assert shlex.split(launch)[launch.split().index("env") + 1].endswith("=ipmi | grep 'a b'")
 
 
 NETWORK = "--host-suffix=i --interface=ib0"

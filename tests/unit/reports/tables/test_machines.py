@@ -19,7 +19,7 @@ from outcome_builders import make_telemetry
 from report_values import find_tables, list_rows, read_marks, summarize, write_report, write_rows
 from support.problems import assert_problem
 
-from dlperf_slurm.contract.record import HOST, DeviceState, Epoch
+from dlperf_slurm.contract.record import HOST, NODE, DeviceState, Epoch
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import analyze
@@ -313,6 +313,22 @@ CPUS = (make_telemetry(HOST, mean_power_watts=200.0, mean_clock_mhz=0.0, least_c
         # a host is no device beside GPUs, and is one where there are only CPUs
         ([HOST_BESIDE], "cuda", {"power_watts": 600, "clock_mhz": 1400, "utilization": 0.9}),
         ([CPUS], "cpu", {"power_watts": 200, "clock_mhz": None, "least_clock_mhz": None}),
+        # whole nodes beside their devices, and where all nodes tell
+        (
+            [(make_telemetry(NODE, mean_power_watts=900.0), *GPUS)],
+            "cuda",
+            {
+                "power_watts": 600,
+                "node_power_watts": 900,
+                "joules_per_sample": 600 / SAMPLES_PER_S,
+                "node_joules_per_sample": 900 / SAMPLES_PER_S,
+            },
+        ),
+        (
+            [(make_telemetry(NODE, mean_power_watts=0.0), *GPUS)],
+            "cuda",
+            {"power_watts": 600, "node_power_watts": None, "joules_per_sample": None},
+        ),
         # the lowest of any device in any repeat
         ([GPUS, SLOW], "cuda", {"least_clock_mhz": 700}),
     ],
