@@ -39,7 +39,7 @@ def add_commands(commands: "Commands") -> None:
         "part of a case id, or a pattern with * and ?; default: all cases that failed, or the last"
     )
     command.add_argument("case", metavar="CASE", nargs="?", help=text)
-    text = f"number of last lines to print of each file (default: {SHOWN_LINES}; 0: all lines)"
+    text = f"number of lines to print from the end of each file (default: {SHOWN_LINES}; 0: all)"
     command.add_argument("-n", "--lines", type=int, default=SHOWN_LINES, metavar="N", help=text)
     add_results_option(command)
 

@@ -32,7 +32,7 @@ def run_docs(options: argparse.Namespace) -> None:
     if options.page is None:
         for name, path in pages.items():
             print(f"{name:19}{_read_title(path)}")
-        print(f"To read one: {COMMAND} docs PAGE. Files: {next(iter(pages.values())).parent}")
+        print(f"To read a page: {COMMAND} docs PAGE. Files: {next(iter(pages.values())).parent}")
         return
     page, _, section = options.page.partition("#")
     name = Path(page).stem

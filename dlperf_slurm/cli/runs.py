@@ -78,7 +78,7 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument(
         "--within",
         metavar="TIME",
-        help="local runs: start no new repeat after this time, such as 5min, but one of each case",
+        help="local runs: after this time, such as 5min, start only the first repeat of each case",
     )
     command.add_argument(
         "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
@@ -113,7 +113,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def _add_bad_nodes_option(parser: argparse.ArgumentParser) -> None:
-    text = "exclude nodes that are slow in earlier runs, or failed there without a result since"
+    text = "exclude nodes that were slow in earlier runs, or failed and have had no result since"
     parser.add_argument("--exclude-bad-nodes", action="store_true", help=text)
 
 

@@ -49,9 +49,9 @@ def add_commands(commands: "Commands") -> None:
         help="repeats of each case on each node or pair (default: 5; at least 3)")  # fmt: skip
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--bits", action="store_true",
-        help="compare losses bit by bit: deterministic kernels, fixed steps")  # fmt: skip
+        help="compare losses bit by bit, with deterministic kernels and fixed steps")  # fmt: skip
     kinds.add_argument("--pairs", action="store_true",
-        help="measure all pairs of the nodes, half as many pairs as nodes at once")  # fmt: skip
+        help="measure all pairs of nodes, each node in one pair at a time")  # fmt: skip
     parser.add_argument("--rounds", type=int, metavar="K",
         help="with --pairs: only K rounds, chosen at random, in each of which a node has one "
         "partner (default: all; at least 3)")  # fmt: skip

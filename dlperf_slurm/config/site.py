@@ -91,7 +91,7 @@ class Site(JobSettings):
     arrays: bool = True
     """Whether to submit array jobs; if false, plain jobs of `tasks_per_job` array tasks each."""
     max_submitted: Optional[PositiveInt] = None
-    """Largest number of your jobs in the queue, array tasks counted singly; more wait."""
+    """Largest number of your jobs in the queue; each array task counts as one job."""
     clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
     """Cluster of the jobs (`--clusters`); default: SLURM_CLUSTERS, or this host's cluster."""
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()

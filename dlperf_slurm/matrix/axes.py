@@ -145,7 +145,7 @@ AXIS_SPECS = (
     AxisSpec(
         "script",
         str,
-        "Script that measures: 'worker' is this tool's, a NAME is that of [scripts.NAME].",
+        "Script that measures: 'worker' (this tool's), or the NAME of a table [scripts.NAME].",
     ),
     AxisSpec("data", Data, "Source of the batches.", label="data={}"),
     AxisSpec(

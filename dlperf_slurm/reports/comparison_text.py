@@ -100,8 +100,8 @@ def describe_method(compared: RunComparison) -> str:
         )
     if compared.limit is not None:
         lines.append(
-            "beyond the limit: the same test shows that B is slower than A by more than "
-            f"{format_percent(compared.limit)}; within the limit: that B is not, at 95 %"
+            "beyond the limit: the same test shows, at 95 %, that B is slower than A by more than "
+            f"{format_percent(compared.limit)}; within the limit: that B is not"
         )
     return "\n".join(lines)
 

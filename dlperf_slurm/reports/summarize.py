@@ -32,8 +32,8 @@ _OF_THROUGHPUT = (
     "Throughput: global batch size x number of measured steps, divided by the time that the "
     "slowest rank took for them; median over independent repeats, with its 95 % interval in "
     "parentheses. Speedup and efficiency: ratios of these medians, with 95 % intervals in "
-    "parentheses; with 95 % confidence all intervals of a column hold at once; those of other "
-    "ratios hold one by one. TFLOP/s: operations in the matrix products and convolutions of the "
+    "parentheses; the intervals of a column hold jointly with 95 % confidence, those of other "
+    "ratios individually. TFLOP/s: operations in the matrix products and convolutions of the "
     "model's definition, forward and backward, divided by the time of the slowest rank."
 )
 

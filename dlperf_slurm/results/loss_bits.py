@@ -44,7 +44,10 @@ def compare_bits(
             groups.setdefault(alike, {})[node] = list(own)
     for group in groups.values():
         if len(group) < LEAST_NODES:
-            verdicts.notes.append(f"{', '.join(group)}: too few equal nodes to compare bits")
+            verdicts.notes.append(
+                f"{', '.join(group)}: bits not compared: fewer than {LEAST_NODES} nodes have this "
+                "hardware and software"
+            )
             continue
         if len({_list_steps(record) for own in group.values() for record in own}) > 1:
             verdicts.notes.append("bits not compared: the numbers of steps or seeds differ")
@@ -81,7 +84,7 @@ def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) ->
     counts = Counter(own[0] for node, own in bits.items() if node not in varying)
     usual, count = counts.most_common(1)[0] if counts else (None, 0)
     if usual is None or 2 * count <= len(bits):
-        why = f"no bits are those of most of {len(bits)} nodes"
+        why = f"no result is equal to the last bit on most of the {len(bits)} nodes"
         if 2 * len(varying) >= len(bits):
             why = f"not deterministic: bits vary from block to block on {len(varying)} nodes"
         verdicts.notes.append(f"bits not judged: {why}")

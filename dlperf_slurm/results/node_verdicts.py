@@ -131,7 +131,7 @@ def judge_nodes(
         kind = kinds.get(node, "")
         if verdict == UNDECIDED and len(alike[kind]) == 1:
             described = kind if node in kinds else "which is not recorded"
-            reason = ", ".join(filter(None, ("no other node is of its kind", described)))
+            reason = ", ".join(filter(None, ("no other node has the same hardware", described)))
         elif verdict in (SLOW, UNDECIDED) and node in apart:
             reason += "; measured before or after most other nodes: a drift may be the cause"
         if node in bits.different and verdict != FAILED:

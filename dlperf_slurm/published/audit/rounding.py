@@ -15,7 +15,7 @@ SWAPPED = "swapped columns"
 ABOVE_DEVICES = "speedup above the device count"
 OUT_OF_ORDER = "percentiles out of order"
 LATENCY_OFF = "throughput x latency is not the batch size"
-IN_SPREAD = "throughput x latency is the batch size only within the range of the repeats"
+IN_SPREAD = "throughput x latency equals the batch size only within the range of repeats"
 CONTRADICTION = "speedups contradict each other"
 DUPLICATE = "duplicate with another value"
 

@@ -93,7 +93,7 @@ def _explain_latencies(rows: "DataFrame") -> str:
     speedups = f"speedup over {reference}; " if _is_compared(rows) else ""
     return (
         f"{speedups}latency of one batch, over all ranks, medians over repeats; 100 %: the "
-        "slowest batch; the report's CSV has their intervals, but none of the average"
+        "slowest batch; the report's CSV has intervals of all but the average"
     )
 
 

@@ -201,7 +201,7 @@ OLD_DRIVER = {"gpu_driver": "550"}
             {"n2": [NEXT] * 4},
             {**DETERMINISTIC, "n2": {**DETERMINISTIC["n2"], **OLD_DRIVER}},
             {},
-            "n2: too few equal nodes",
+            "n2: bits not compared: fewer than 3 nodes",
         ),
     ],
 )
