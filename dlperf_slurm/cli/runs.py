@@ -83,7 +83,7 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument(
         "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
     )
-    text = "take a few further steps of each case under a profiler, in no result"
+    text = "run a few more steps of each case under a profiler, which no result includes"
     command.add_argument("--profile", choices=("nsys", "torch", "rocprof"), help=text)
     text = "profile only the cases whose id matches, with * and ?; repeatable"
     add_repeated_option(command, "--only", "PATTERN", text)

@@ -46,7 +46,7 @@ def load_plan(
     if getattr(options, "profile", None):
         expansion = mark_profiled(expansion, options.profile, options.only)
     elif getattr(options, "only", None):
-        raise InputError("--only chooses the cases of --profile, which is missing")
+        raise InputError("--only: allowed only with --profile, whose cases it chooses")
     loaded = load_site(options.site, file.toml, of_site)
     if file.matrix.scripts:
         # imports Jinja2

@@ -122,7 +122,7 @@ def _count_rounds(options: argparse.Namespace, node_count: int) -> int:
     from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
     if not options.pairs:
-        raise InputError("--rounds: allowed with --pairs alone")
+        raise InputError("--rounds: allowed only with --pairs")
     if node_count < _LEAST_NODES:
         raise InputError(
             f"--pairs: {node_count} nodes; allowed: at least {_LEAST_NODES}, with which a "
