@@ -195,7 +195,7 @@ def test_failed_record_has_the_first_line_of_its_reason(
     ("ranks", "says"),
     [
         ((make_rank(0),), ("ranks [1] of 2", "missing")),
-        ((make_rank(0), make_rank(1), make_rank(1)), ("ranks [0, 1, 1]", "2")),
+        ((make_rank(0), make_rank(1), make_rank(1)), ("ranks [0, 1, 1]", "ranks 0 to 1")),
     ],
 )
 def test_ranks_that_cannot_be_make_a_record_invalid(staged_run, ranks, says):
@@ -214,7 +214,7 @@ def test_wrong_number_of_hosts_makes_a_record_invalid(staged_run):
     ranks = tuple(make_rank(rank.rank, host="node1") for rank in make_ranks(case))
     write_sound(staged_run, "2n2g", ranks=ranks)
     problem = collect_one(staged_run, "2n2g").problem
-    assert_problem(problem, key="invalid record", says=("1 hosts", "2"))
+    assert_problem(problem, key="invalid record", says=("1 host", "2"))
 
 
 def test_record_of_unknown_status_is_not_used(staged_run):
