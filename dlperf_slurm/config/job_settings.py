@@ -109,7 +109,7 @@ class LauncherOptions(TomlModel):
     """The program that starts the ranks, and its options."""
 
     name: Annotated[str, OneOf("a launcher", lambda: sorted(LAUNCHERS))] = "srun"
-    """Program that starts the ranks."""
+    """Program that starts the ranks; the default without Slurm is "mpirun"."""
     mpi: str = "pmix"
     """Value of `srun --mpi`; with "none", the option is left out."""
     flags: OneOrMore[str] = ()

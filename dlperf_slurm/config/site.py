@@ -113,13 +113,15 @@ class Site(JobSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _set_default_cpus_per_gpu_rank(cls, data: Any) -> Any:
-        """Set the default of `cpus_per_rank` for GPUs on Slurm."""
-        is_given = isinstance(data, dict) and "cpus_per_rank" in data
-        if is_given or not isinstance(data, dict):
+    def _set_defaults_of_scheduler(cls, data: Any) -> Any:
+        """Set the defaults of `cpus_per_rank` for GPUs on Slurm, and of a launcher without it."""
+        if not isinstance(data, dict):
             return data
-        has_gpus = data.get("device", CUDA) == CUDA and data.get("scheduler", "slurm") == "slurm"
-        return {**data, "cpus_per_rank": CPUS_PER_GPU} if has_gpus else data
+        if data.get("scheduler", "slurm") != "slurm":
+            launcher = data.get("launcher", {})
+            is_table = isinstance(launcher, dict)
+            return {**data, "launcher": {"name": "mpirun", **launcher}} if is_table else data
+        return {"cpus_per_rank": CPUS_PER_GPU, **data} if data.get("device", CUDA) == CUDA else data
 
     @field_serializer("override")
     def _write_what_is_set(self, overrides: tuple[SiteOverride, ...]) -> list[dict[str, Any]]:

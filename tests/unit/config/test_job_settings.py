@@ -44,6 +44,13 @@ def test_cores_of_gpus_are_a_default_of_the_merged_layers(home):
     )
 
 
+def test_launcher_without_slurm_is_mpirun_unless_the_site_names_one(home):
+    (home / "mine.toml").write_text('scheduler = "local"\nlauncher.mpi = "none"\n')
+    assert load_site("./mine.toml", None, []).site.launcher.name == "mpirun"
+    assert load_site("./mine.toml", None, ["launcher.name=srun"]).site.launcher.name == "srun"
+    assert load_site("./mine.toml", None, ["scheduler=slurm"]).site.launcher.name == "srun"
+
+
 @pytest.mark.parametrize(
     ("device", "flags", "is_placed"),
     [("cuda", [], True), ("cpu", [], False), ("cuda", ["-m", "cyclic:cyclic"], False)],
