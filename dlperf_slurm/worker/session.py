@@ -109,10 +109,15 @@ if TYPE_CHECKING:
         def make_clock(self, boundaries: int) -> StepClock:
             """Make a clock for `boundaries` step boundaries, with all memory allocated."""
 
-        def reset_peak_memory(self) -> None: ...
+        def reset_peak_memory(self) -> None:
+            """Let `read_peak_memory_bytes` count from now on, if the framework can."""
 
         def read_peak_memory_bytes(self) -> int:
-            """Return the peak of this process's memory on its device; 0 if unknown."""
+            """Return the peak of this process's memory on its device; 0 if unknown.
+
+            On GPUs it is what the framework's allocator handed out, if that is counted; on CPUs the
+            largest resident memory. The caller handles exceptions.
+            """
 
         def describe_attention(self) -> str:
             """Return the framework's name of the attention kernel; WRITTEN_OUT if it is unfused.
@@ -138,13 +143,16 @@ if TYPE_CHECKING:
         def compute_gradients(self) -> "Dict[str, NDArray[Any]]":
             """Return the gradients of a step, averaged over the ranks, before clipping; no update.
 
-            For mode "train" only; all ranks must call this. Weight decay and loss scale are not
-            included. Weights and optimizer state stay unchanged; running statistics are updated as
-            in a step.
+            Float32 arrays on the host, by the definition's parameter names. For mode "train" only;
+            all ranks must call this. Weight decay and loss scale are not included. Weights and
+            optimizer state stay unchanged; running statistics are updated as in a step.
             """
 
         def read_weights(self) -> "Dict[str, NDArray[Any]]":
-            """Return the current weights; the master copy if there is one."""
+            """Return the current weights, or their master copy: float32, by parameter name.
+
+            All ranks must call this if weights are sharded.
+            """
 
         def close(self) -> None:
             """Leave the process group; called after success only."""
