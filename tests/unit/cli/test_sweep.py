@@ -74,9 +74,10 @@ def test_sweep_of_bits_takes_fixed_steps_and_deterministic_kernels(cluster, home
     matrix = SMALL_MATRIX.replace('["1n1g", "1n2g", "2n2g"]', '"1n1g"')
     write_matrix(f"{matrix}min_measured_seconds = 20\n")
     for options, is_fixed in (([], False), (["--bits"], True)):
+        results = f"results-{is_fixed}"
         words = ["sweep", "matrix.toml", "--site", "./tiny.toml", "--unchecked", *options]
-        assert run_main(words, capsys)[0] == 0
-        run = find_run(None, home / "results")
+        assert run_main([*words, "--results", results], capsys)[0] == 0
+        run = find_run(None, home / results)
         (case,) = run.manifest.cases
         assert case.protocol.get("min_measured_seconds", 0) == (0 if is_fixed else 20)
         script = run.get_script_path("1n1g-n1").read_text(encoding="utf-8")
