@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         """The line that begins a run; a log may contain several runs."""
 
         RULES: Tuple["PublisherRule", ...]
-        """Publishers' ways to compute a throughput from such logs; the first is the default."""
+        """How publishers compute throughput from logs of this format; the first is the default."""
 
         def start_run(self) -> RunParser: ...
 

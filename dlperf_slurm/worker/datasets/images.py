@@ -193,7 +193,9 @@ def decode_image(path: bytes) -> "Image":
     try:
         with PIL.Image.open(path) as image:
             if image.mode.startswith(("I", "F")):
-                raise ValueError(f"has pixels of mode {image.mode}, with more than 8 bits")
+                raise ValueError(
+                    f"has more than 8 bits per channel (mode {image.mode}); convert the image"
+                )
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
         raise DataError(

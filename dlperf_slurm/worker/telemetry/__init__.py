@@ -63,7 +63,7 @@ class Sampler:
         if not is_answered or output.readline() != READY:
             end_process(self._process)
             self._process = None
-            self._problem = "the sampling process did not start"
+            self._problem = "the process that samples the telemetry did not start"
 
     def start_window(self) -> None:
         """Begin to sample, right before the measured steps; costs one write to a pipe."""
@@ -100,7 +100,7 @@ class Sampler:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
             )
         except OSError as error:
-            self._problem = f"the sampling process did not start: {error}"
+            self._problem = f"the process that samples the telemetry did not start: {error}"
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -56,7 +56,7 @@ UNSUPPORTED = (
     Unsupported(
         {"mode": TRAIN, "compiler": GRAPH_MODES, "gradient_accumulation": Not(1)},
         "compiler {compiler!r} overwrites the gradients of a batch with those of the next",
-        "with gradient_accumulation use 'torch.compile'",
+        "with gradient_accumulation use compiler 'torch.compile'",
     ),
     Unsupported(
         {"mode": TRAIN, "compiler": GRAPH_MODES, "gradient_sync": SHARDED},
