@@ -141,7 +141,7 @@ class RunResults:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each planned repeat has a valid record, but for those that `--within` skipped."""
+        """Whether each planned repeat has a valid record, or `submit --within` skipped it."""
         return self._summary.is_complete
 
     def status(self) -> "dict[str, int]":

@@ -72,7 +72,10 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] =
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> str:
-    """Read a text file, with line ends as \\n; raises FileProblem if it is not UTF-8."""
+    """Read a UTF-8 file of at most `limit` bytes, with line ends as \\n; raises FileProblem if not.
+
+    Below `root` no link is followed; `root` may be an archive that has `path` as a member.
+    """
     return decode_text(read_bytes(path, limit, root), str(path))
 
 

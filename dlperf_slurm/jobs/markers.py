@@ -176,8 +176,9 @@ def _add(seen: MarkerState, start: int, kinds: tuple[str, ...]) -> MarkerState:
 def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> Optional[Marker]:
     """Read the marker of `kind` "started" or "ended"; None if it is missing or incomplete.
 
-    `task` is `RunTask.marker`, such as "2n8g.17"; `start` is the number of one execution of its job
-    script.
+    A marker "finished" stands for both, and is read first. `task` is `RunTask.marker`, such as
+    "2n8g.17"; `start` is the number of one execution of its job script, NO_START if the script
+    ended before the start had a folder.
     """
     name = task if start == NO_START else f"{task}.s{start}"
     for found in ("finished", kind):

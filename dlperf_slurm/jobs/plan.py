@@ -99,8 +99,7 @@ def resolve(
 ) -> Plan:
     """Plan the cases of a matrix on a site, in as few array jobs as possible.
 
-    An array job has at most `max_array_size` elements. The site is resolved once per kind of job,
-    and each case is made once; later stages reuse them. With `nodes`, each repeat runs on one of
+    An array job has at most `max_array_size` elements. With `nodes`, each repeat runs on one of
     them (`manifest.get_node`).
     """
     left_out = list(expansion.excluded)

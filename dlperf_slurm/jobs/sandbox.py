@@ -158,9 +158,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def join_path(self, template: str, parent: str) -> str:
-        """Return the name of the template that `extends` or `include` in template `parent` means.
+        """Return the template that `extends` or `include` in template `parent` names: `template`.
 
-        A template that names itself gets the template of that name that ships with the package.
+        If it is `parent` itself, the template of that name in the package is meant.
         """
         return f"dlperf/{template}" if template == parent else template
 

@@ -353,9 +353,10 @@ def _format_value(value: Any) -> str:
 
 
 def _make_csv(table: Table) -> List[Any]:
-    """Return the (pattern, handler) entries for the header of a CSV table and for its rows.
+    """Return two (pattern, handler) entries for a CSV table: of its header, and of its rows.
 
-    `csv` of the format's table is the separator; `columns` maps names of values to headings.
+    The header's handler stores the indices of the columns for the rows of its rank. `csv` of the
+    format's table is the separator; `columns` maps names of values to headings.
     """
     columns, separator = table["columns"], table["csv"]
 

@@ -104,7 +104,10 @@ class SettingScan:
                 self._stated.setdefault(name, set()).add(value)
 
     def finish(self) -> Dict[str, str]:
-        """Return the value of each stated setting, except those with contradictory values."""
+        """Return the value of each stated setting; of different values that in _STRONGER.
+
+        A setting with different values of which none is in _STRONGER is left out.
+        """
         return {
             name: _STRONGER[name] if _STRONGER.get(name) in values else next(iter(values))
             for name, values in self._stated.items()

@@ -210,7 +210,10 @@ def serialize_json(
 
 
 def _list_point(row: Row) -> dict[str, Any]:
-    """Return the JSON object of one run of a timeline."""
+    """Make the JSON object of one run of a timeline: entry, median, interval and comparison.
+
+    The interval is None if unknown, the comparison without a verdict.
+    """
     ends = {end: row[f"interval_{end}"] for end in ("low", "high")}
     return {
         "entry": {

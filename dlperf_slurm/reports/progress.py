@@ -173,9 +173,9 @@ def _describe_state(state: TaskState) -> str:
 
 
 def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
-    """Describe the latest attempt of each retried array task: "; retried, now RUNNING".
+    """Describe the latest attempt at each repeat that has several: "; retried, now RUNNING".
 
-    The key is the marker of the earlier attempt.
+    The keys are the markers of the earlier attempts.
     """
     latest: dict[str, TaskState] = {}
     for state in states:

@@ -217,7 +217,11 @@ class _Device:
 
 
 def _list_devices(repeats: Sequence[RepeatData]) -> list[tuple[object, ...]]:
-    """List rows of `devices`, the slowest device first, for a case with several ranks."""
+    """List a case's rows of the frame `devices`, the slowest device first; none for one rank.
+
+    A device is a (host, local rank). Its slowness is the median over the repeats of its rank's
+    median step relative to that of the median rank.
+    """
     devices: dict[tuple[str, int], _Device] = {}
     case_id = ""
     for number, repeat in enumerate(repeats):

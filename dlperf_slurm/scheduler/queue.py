@@ -287,7 +287,9 @@ def parse_lines(output: str, has_heading: bool = False) -> list[QueueLine]:
 def parse_ids(text: str) -> tuple[str, tuple[range, ...]]:
     """Parse "7", "7_3" or "7_[0-2,5%10]" into the job id and the ranges of its array indices.
 
-    A plain job ("7") counts as an array with the one index 0.
+    A plain job ("7") counts as an array with the one index 0. Steps ("0-6:2") are expanded, and
+    the throttle ("%10") is dropped. Raises TruncatedListError if squeue cut the list off, and
+    SchedulerError if it is malformed otherwise.
     """
     job_id, _, array_task_id = text.partition("_")
     if "[" not in text:

@@ -71,7 +71,11 @@ def get_native_path(stalls_dir: Path, rank: int) -> Path:
 
 
 def start_collector(attempt_dir: Path, stalls_dir: Path, host: str) -> None:
-    """Start collecting evidence on this host, unless another rank of it has done so."""
+    """Start a process that collects evidence on this host, unless another rank has started it.
+
+    The evidence is written to `stalls_dir`; the case is read from `attempt_dir`. An OSError is
+    ignored.
+    """
     with suppress(OSError):
         get_evidence_path(stalls_dir, host).open("x").close()
         subprocess.Popen(
@@ -195,7 +199,10 @@ def read_evidence(stalls_dir: Path) -> List[HostEvidence]:
 
 
 def read_native_stack(stalls_dir: Path, rank: int) -> str:
-    """Return the native stack of a rank's main thread, which comes first; "" if there is none."""
+    """Return the first KEPT_LINES of a rank's native stack; "" if there is none.
+
+    Of gdb's output, only the main thread, which comes first.
+    """
     try:
         text = get_native_path(stalls_dir, rank).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

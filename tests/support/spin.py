@@ -107,7 +107,8 @@ class SpinSession:
         return HostClock(boundaries)
 
     def reset_peak_memory(self):
-        pass
+        if self.has_fault and self.fault == "peak":
+            raise SpinError("no statistics")
 
     def read_peak_memory_bytes(self):
         if self.has_fault and self.fault == "peak":

@@ -246,7 +246,10 @@ def _write_time_limit(partition: Optional[Partition]) -> Iterator[str]:
 
 
 def _write_launcher(survey: Survey) -> Iterator[str]:
-    """Yield the table of the launcher: srun with an MPI plug-in that it has, else mpirun."""
+    """Yield the table of the launcher: srun with one of MPI_CHOICES, else mpirun.
+
+    If `srun --mpi=list` lists nothing: srun with pmix, and a question to the administrator.
+    """
     yield "[launcher]"
     known = survey.mpi_plugins
     chosen = next((name for name in MPI_CHOICES if name in known), None)

@@ -251,7 +251,10 @@ def parse_associations(text: str) -> tuple[Association, ...]:
 
 
 def parse_qos(text: str) -> tuple[Qos, ...]:
-    """Parse sacctmgr's rows of name, MaxWall, MaxSubmitPU, flags."""
+    """Parse the lines "name|MaxWall|MaxSubmitPU|flags" of sacctmgr; an empty limit is None.
+
+    Times become whole minutes. Lines with another number of fields are left out.
+    """
     return tuple(
         Qos(name, parse_minutes(wall), parse_count(limit), frozenset(flags.split(",")))
         for name, wall, limit, flags in _split_rows(text, 4)

@@ -46,7 +46,10 @@ class RunCache:
 
     @property
     def entries(self) -> "DataFrame":
-        """The rows as a data frame with the columns ENTRIES, which imports pandas."""
+        """The rows, one for each case of each run, as a new data frame with the columns ENTRIES.
+
+        Imports pandas.
+        """
         return make_frame_of_values(ENTRIES, self.rows)
 
     def list_entries(self) -> list[dict[str, Any]]:

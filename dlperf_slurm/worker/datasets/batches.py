@@ -108,7 +108,7 @@ def narrow_integers(batch: "Sample") -> "Sample":
 
 
 def count_batches(case: Case) -> int:
-    """Return how many batches a rank needs for all warm-up and measured steps of a case."""
+    """Return how many batches a rank needs: (warm-up + measured steps) x gradient accumulation."""
     return (case.warmup_steps + case.measured_steps) * case.axes.gradient_accumulation
 
 

@@ -21,7 +21,10 @@ def make_copy(setting: PeakSettings, count: int) -> Operation:
 
 
 def configure(setting: PeakSettings) -> None:
-    """Set threads, device and TF32; threads and device only before TensorFlow's first operation."""
+    """Set TF32, and at the first call also threads, memory growth, and one GPU or none.
+
+    The first call must come before TensorFlow's first operation.
+    """
     if not tf.config.threading.get_intra_op_parallelism_threads():
         tf.config.threading.set_intra_op_parallelism_threads(setting.cpus)
         tf.config.threading.set_inter_op_parallelism_threads(1)

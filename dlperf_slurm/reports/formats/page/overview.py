@@ -93,7 +93,7 @@ def _name_kind(overview: Overview, precision: str, group: str) -> str:
 def _explain_trends(
     overview: Overview, trends: Sequence[Optional[Sparkline]], is_share: bool
 ) -> Table:
-    """Return the overview's table, with a caption that explains the sparklines' scale.
+    """Return the overview's table; for efficiencies, its caption tells the sparklines' axis.
 
     `is_share`: the sparklines show efficiencies, not throughputs.
     """
