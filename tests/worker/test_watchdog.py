@@ -38,7 +38,8 @@ LAUNCH_SECONDS = 60.0
 STANDING = f"step {ENDED_STEPS + 1} of 20 (measured), at "
 # what stands still, and how the record says what rank 1 did
 FAULTS = {
-    "stop": "does not respond",
+    # the launcher lets a stopped rank go on for a moment when it ends the ranks
+    "stop": ("does not respond", "no response for "),
     "sleep": f"{STANDING}fall_asleep (session.py:",
     "hold": "in native code",
 }

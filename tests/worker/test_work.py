@@ -59,7 +59,7 @@ def test_matrices_decay_and_vectors_do_not():
 
 def test_horovod_that_sees_other_ranks_than_mpi_is_an_error():
     seen = SimpleNamespace(init=lambda: None, size=lambda: 1)
-    with pytest.raises(RuntimeError, match=r"Horovod sees 1 rank\(s\), MPI 2"):
+    with pytest.raises(RuntimeError, match=r"Horovod sees 1 rank\(s\).* MPI has 2"):
         join_horovod(seen, PLACEMENT)
     join_horovod(seen, replace(PLACEMENT, world_size=1))
     assert read_horovod_version(CASE) == {}

@@ -167,11 +167,18 @@ def test_mistake_in_the_file_is_named(home, capsys, declared, says):
     ("declared", "key"),
     [
         ("lines = [{ pattern = 'it (?P<step>(a|a)*)b' }]", "lines[0]"),
-        ("start = '(.*)*b'\nlines = [{ pattern = 'it (?P<step>x)' }]", "start"),
-        ("lines = [{ pattern = 'it (?P<step>x)' }]\nannouncements = [{ pattern = '(i?.+)+b' }]",
-         "announcements[0]"),
+        pytest.param(
+            "start = '(.*)*b'\nlines = [{ pattern = 'it (?P<step>x)' }]",
+            "start",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "lines = [{ pattern = 'it (?P<step>x)' }]\nannouncements = [{ pattern = '(i?.+)+b' }]",
+            "announcements[0]",
+            marks=pytest.mark.slow,
+        ),
     ],
-)  # fmt: skip
+)
 def test_pattern_that_backtracks_without_end_is_named(home, capsys, declared, key):
     _write(home, declared, ["it " + "a" * 60])
     before = time.process_time()
