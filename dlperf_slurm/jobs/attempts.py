@@ -135,14 +135,10 @@ def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptVa
 def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
     """Validate the record that one execution of the job script left; it may be missing."""
     # most commands read no record
-    from dlperf_slurm.jobs.record_validation import (
-        InvalidRecordError,
-        describe_failure,
-        read_valid_record,
-    )
+    from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_valid_record
 
     try:
-        believed = read_valid_record(run.path, run.run_id, planned, task, start.path)
+        return read_valid_record(run.path, run.run_id, planned, task, start)
     except FileNotFoundError:
         return AttemptValidity(start, None, "")
     except InvalidRecordError as error:
@@ -151,7 +147,3 @@ def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) 
         # reports name case and repeat, and are sent to people who have no such folder
         words = str(error).replace(f"{start.path}/", "")
         return AttemptValidity(start, None, f"broken record: {words}")
-    problem = describe_failure(believed.record)
-    return AttemptValidity(
-        start, believed.record, problem, believed.step_seconds, believed.sidecars
-    )

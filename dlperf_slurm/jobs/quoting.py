@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dlperf_slurm.config.folders import check_search_folder
 from dlperf_slurm.errors import InputError
@@ -97,3 +97,15 @@ def quote_search_folder(folder: str) -> str:
 def escape_pattern(path: str) -> str:
     """Escape a path for sbatch's `--output`, where %A, %a and others would be replaced."""
     return path.replace("%", "%%")
+
+
+# filters of job script templates, by name
+QUOTING_FILTERS: Mapping[str, Callable[..., str]] = {
+    "comment": quote_comment,
+    "directive": quote_directive,
+    "option": quote_option,
+    "search_folder": quote_search_folder,
+    "sh": lambda value: shlex.quote(str(value)),
+    "sh_expanding": quote_expanding,
+    "sh_words": quote_words,
+}

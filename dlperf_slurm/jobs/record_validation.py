@@ -8,7 +8,6 @@ import dataclasses
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -31,7 +30,7 @@ from dlperf_slurm.contract.step_archive import SidecarFile, read_details
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES
-from dlperf_slurm.jobs.attempts import NO_SIDECARS, Sidecars
+from dlperf_slurm.jobs.attempts import AttemptValidity, Start
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.jobs.manifest import PlannedCase
@@ -58,28 +57,16 @@ class InvalidRecordError(ContractError):
     """A record that contradicts its case, its run or itself; the message names file and field."""
 
 
-@dataclass(frozen=True)
-class ValidatedRecord:
-    """A record that passed validation, whatever its status.
-
-    `step_seconds` is the array [ranks, steps] of an OK record, in the order of its ranks; None if
-    there are none, as for logs of external scripts. `sidecars` has the contents of sidecar files.
-    """
-
-    record: Record
-    step_seconds: Any
-    sidecars: Sidecars = NO_SIDECARS
-
-
 def read_valid_record(
-    run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, folder: Path
-) -> ValidatedRecord:
-    """Read the record that one execution of a job script wrote into `folder`, and validate it.
+    run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, start: Start
+) -> AttemptValidity:
+    """Read the record that one execution of a job script wrote, and validate it.
 
     Raises FileNotFoundError without a record, ContractError for an unreadable one, and
     InvalidRecordError for one that contradicts its case, the manifest or itself. The message names
     the file, the field, its value and the expected value.
     """
+    folder = start.path
     name = folder.relative_to(run_dir)
     record = read_json(folder / RECORD_FILE, Record, root=run_dir)
     asked = _read_case(run_dir, task)
@@ -97,7 +84,7 @@ def read_valid_record(
         cut = problem[:MAX_PROBLEM_CHARACTERS]
         raise InvalidRecordError(f"{name}/{RECORD_FILE}: {cut}")
     if record.status != OK:
-        return ValidatedRecord(record, None)
+        return AttemptValidity(start, record, describe_failure(record))
     details = _read_details(folder, run_dir)
     seconds = _parse_steps(folder, details.get(STEP_SECONDS_FILE), record)
     problem = "" if seconds is None else find_step_problem(record, seconds)
@@ -110,7 +97,7 @@ def read_valid_record(
     problem = find_sidecar_problem(sidecars, record)
     if problem:
         raise InvalidRecordError(f"{name}/{problem[:MAX_PROBLEM_CHARACTERS]}")
-    return ValidatedRecord(record, seconds, sidecars)
+    return AttemptValidity(start, record, "", seconds, sidecars)
 
 
 def _read_case(run_dir: Path, task: RunTask) -> Case:

@@ -6,7 +6,6 @@ uses draws from a budget by its size, which bounds time and memory whatever the 
 are restricted further: no assignments, macros or other files, and only a few filters and methods.
 """
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -21,14 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.quoting import (
-    quote_comment,
-    quote_directive,
-    quote_expanding,
-    quote_option,
-    quote_search_folder,
-    quote_words,
-)
+from dlperf_slurm.jobs.quoting import QUOTING_FILTERS
 
 MAX_COMMAND_CHARACTERS = 20_000
 MAX_TEXT_CHARACTERS = 1_000_000
@@ -144,13 +136,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters["join"] = _join
         self.filters["replace"] = _replace
         self.filters["sum"] = _sum
-        self.filters["directive"] = quote_directive
-        self.filters["option"] = quote_option
-        self.filters["search_folder"] = quote_search_folder
-        self.filters["sh"] = lambda value: shlex.quote(str(value))
-        self.filters["comment"] = quote_comment
-        self.filters["sh_expanding"] = quote_expanding
-        self.filters["sh_words"] = quote_words
+        self.filters.update(QUOTING_FILTERS)
 
     def _parse(self, source: str, name: Any, filename: Any) -> nodes.Template:
         tree = super()._parse(source, name, filename)

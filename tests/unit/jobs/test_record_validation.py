@@ -22,6 +22,7 @@ from support.cases import vary
 from dlperf_slurm.contract.case import Case, Training
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.record import BatchTrial, Epoch
+from dlperf_slurm.jobs.attempts import Start
 from dlperf_slurm.jobs.record_consistency import find_token_problem
 from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_valid_record
 from dlperf_slurm.jobs.run_directory import CASES_FILE
@@ -42,7 +43,8 @@ def case(staged_run, task):
 def believe(run, task, planned_changes=None):
     (planned,) = (c for c in run.manifest.cases if c.case_id == task.case_id)
     planned = vary(planned, **(planned_changes or {}))
-    return read_valid_record(run.path, run.run_id, planned, task, find_start_dir(run, task))
+    start = Start(0, find_start_dir(run, task))
+    return read_valid_record(run.path, run.run_id, planned, task, start)
 
 
 def refuse(run, task, record, planned_changes=None) -> str:
