@@ -59,8 +59,8 @@ _HINTS = (
     (
         r"[Mm]unge|authentication",
         (
-            "is munged running on this host, and is the clock the same as the controller's? "
-            "`munge -n | unmunge`"
+            "is munged running on this host, and is the clock the same as the controller's? To "
+            "check both: `munge -n | ssh CONTROLLER unmunge`"
         ),
     ),
     (

@@ -181,11 +181,12 @@ def run_audit(options: argparse.Namespace) -> None:
     if found:
         count = len(found)
         words = "1 cell contradicts" if count == 1 else f"{count} cells contradict"
-        raise CasesFailedError(f"{words} other cells; see the findings above")
+        raise CasesFailedError(f"{words} other cells of the tables; see the findings above")
     if not audit.checked.is_anything:
         names = ", ".join(map(str, options.files))
         raise InputError(
-            f"{names}: no cell can be recomputed from other cells; see the reasons above"
+            f"{names}: no cell can be recomputed from other cells of its table; see the "
+            "reasons above"
         )
 
 

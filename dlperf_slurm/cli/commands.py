@@ -40,23 +40,36 @@ COMMANDS = {
 
 NO = "no"
 IN_TURNS = "the named run, and your run interleaved with it"
+IN_JOBS = "in jobs: commands that your matrix and site file set"
 # name -> whether it reads runs, writes into a run, submits, cancels, and where it runs code; other
 # commands do none of it. A run is any run, one that this user began ("your"), or the one that the
 # command line names ("named run"). A test checks the commands.
 EFFECTS = {
     "env": (NO, NO, NO, NO, "here: pip, compilers, the frameworks"),
-    "doctor": (NO, NO, "the probe job", "the probe job", "in the probe job: your site's lines"),
+    "doctor": (
+        NO,
+        NO,
+        "the probe job",
+        "the probe job",
+        "in the probe job: commands that your site file sets",
+    ),
     "plan": ("any", NO, NO, NO, NO),
     "render": (NO, "a new run", NO, NO, NO),
-    "submit": ("any", "new runs", "the new runs", NO, "in jobs: your matrix's and site's lines"),
-    "sweep": ("any", "a new run", "the new run", NO, "in jobs: your matrix's and site's lines"),
+    "submit": ("any", "new runs", "the new runs", NO, IN_JOBS),
+    "sweep": ("any", "a new run", "the new run", NO, IN_JOBS),
     "nodes": ("any", "report", NO, NO, NO),
-    "resume": ("named", "named", IN_TURNS, NO, "in jobs: the run's lines"),
-    "retry": ("named", "named", IN_TURNS, NO, "in jobs: the run's lines"),
+    "resume": ("named", "named", IN_TURNS, NO, "in jobs: commands that the run's files set"),
+    "retry": ("named", "named", IN_TURNS, NO, "in jobs: commands that the run's files set"),
     "list": ("any", NO, NO, NO, NO),
     "log": ("any", NO, NO, NO, NO),
     "status": ("any", "the run's journal", NO, NO, NO),
-    "wait": ("any", "journal, report", "your run", NO, "in jobs: your run's lines"),
+    "wait": (
+        "any",
+        "journal, report",
+        "your run",
+        NO,
+        "in jobs: commands that your run's files set",
+    ),
     "cancel": ("named, or yours", "the run's journal", NO, "named run, or yours", NO),
     "report": ("any", "report", NO, NO, NO),
     "compare": ("any", NO, NO, NO, NO),
@@ -66,5 +79,5 @@ EFFECTS = {
     "publish": ("any", NO, NO, NO, NO),
     "archive": ("named", "named", NO, NO, NO),
     "import-logs": (NO, "a new run", NO, NO, NO),
-    "parity": (NO, NO, NO, NO, "here: your site's lines, the frameworks"),
+    "parity": (NO, NO, NO, NO, "here: commands that your site file sets, the frameworks"),
 }

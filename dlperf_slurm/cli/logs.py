@@ -139,7 +139,7 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
         words = "incomplete log: throughput by the publisher's rule, from the lines that are there"
         print(f"{PARTIAL.strip()} {words}")
     for format_name, rule in rules:
-        print(f"publisher's rule of {format_name}: {rule}")
+        print(f"throughput of {format_name} logs by the publisher's rule: {rule}")
 
 
 def _find_common_folder(paths: "Sequence[str]") -> str:

@@ -60,7 +60,7 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
         "--site",
         default=os.environ.get("DLPERF_SLURM_SITE") or None,
         help="site name or file; default: $DLPERF_SLURM_SITE, else this cluster's name, else "
-        "slurm, or local on a machine without Slurm (but submit needs --site local)",
+        "slurm, or local on a machine without Slurm (but `submit` then needs --site local)",
     )
     add_set_option(parser)
 

@@ -87,7 +87,9 @@ def add_commands(commands: "Commands") -> None:
     actions = add_actions(commands, "config")
     text = "show every setting and the layer that sets it"
     action = add_command(actions, "show", run_config_show, text)
-    action.add_argument("matrix", nargs="?", type=Path, help="matrix whose [slurm] table applies")
+    action.add_argument(
+        "matrix", nargs="?", type=Path, help="matrix file; its [slurm] table changes site settings"
+    )
     add_json_option(action)
     add_site_options(action)
     text = "print the JSON Schema of a file, for editors"

@@ -28,15 +28,15 @@ class NodeCheck(TomlModel):
     stale_processes: bool = False
     """No process uses the GPUs, and no process of yours from another job is left."""
     free_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Minimum free memory of the node."""
+    """Lowest accepted free memory of the node."""
     free_device_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Minimum free memory of each GPU."""
+    """Lowest accepted free memory of each GPU."""
     open_files: Annotated[int, Field(ge=0)] = 0
-    """Minimum number of files that a process may open, outside containers."""
+    """Lowest accepted limit of open files of a process (`ulimit -n`), outside containers."""
     locked_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Minimum memory that a process may lock, outside containers."""
+    """Lowest accepted limit of locked memory of a process (`ulimit -l`), outside containers."""
     shared_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Minimum size of /dev/shm, outside containers."""
+    """Lowest accepted size of /dev/shm, outside containers."""
     commands: OneOrMore[str] = ()
     """Lines of bash that must succeed, such as "nhc"; the last line printed is the reason."""
 

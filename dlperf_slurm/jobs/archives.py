@@ -184,8 +184,14 @@ def _verify(run: Run, partial: Path, sums: Mapping[str, str]) -> None:
     """
     archive = find_archive(partial)
     if archive is None or archive.members.keys() != {*sums, SUMS_FILE}:
-        raise FileProblem(f"{partial}: does not have the same files as {run.path}")
+        raise FileProblem(
+            f"{partial}: does not have the same files as {run.path}: the disk may be faulty; give "
+            "another path with --output"
+        )
     for name, digest in sums.items():
         content = read_bytes(partial / name, FILE_LIMIT_BYTES, partial)
         if hashlib.sha256(content).hexdigest() != digest:
-            raise FileProblem(f"{partial}: {name} differs from the file in {run.path}")
+            raise FileProblem(
+                f"{partial}: {name} differs from the file in {run.path}: the disk may be faulty; "
+                "give another path with --output"
+            )

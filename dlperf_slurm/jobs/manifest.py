@@ -188,7 +188,9 @@ def find_manifest_problem(manifest: Manifest) -> str:
             return f"interleaved: run id {run_id[:80]!r} cannot be the name of a directory"
     node_count = len(manifest.nodes) + len(manifest.absent_nodes)
     if node_count > MAX_NODES:
-        return f"nodes, absent_nodes: have {node_count} nodes; at most {MAX_NODES} are allowed"
+        return (
+            f"nodes, absent_nodes: have {node_count} nodes together; allowed: at most {MAX_NODES}"
+        )
     for node in manifest.nodes:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}(,[A-Za-z0-9][\w.-]{0,252})?", node):
             return f"nodes: {node[:80]!r} cannot be the name of a node"

@@ -110,9 +110,13 @@ class _Budget:
         self.own -= units
         self.shared -= units
         if self.own < 0:
-            raise SecurityError("takes too much work to render; use fewer loops or shorter texts")
+            raise SecurityError(
+                "the template takes too much work to render; use fewer loops or shorter texts"
+            )
         if self.shared < 0:
-            raise SecurityError("takes too much work together with the other templates; shorten it")
+            raise SecurityError(
+                "all templates together take too much work to render; shorten this template"
+            )
 
 
 _budget = _Budget()

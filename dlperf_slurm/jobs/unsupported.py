@@ -199,7 +199,7 @@ def _find_ranks_obstacles(case: MatrixCase, job_site: Site) -> Iterator[str]:
     if ranks != MPI and need:
         yield (
             f'{need} needs MPI, but the site has ranks = "{ranks}", which does not use MPI; set '
-            'ranks = "mpi"'
+            'ranks = "mpi" in the site file'
         )
 
 

@@ -147,7 +147,7 @@ class ScriptTable(TomlModel):
     format: str
     """Format of the log that the script prints: one of this tool's, or of [formats]."""
     model: Annotated[str, Field(pattern=OWN_MODEL)] = ""
-    """Name of this script's model, in place of [model], if this tool has no such model."""
+    """Name of the model that this script runs, if it is none of this tool's; replaces [model]."""
     unit: Annotated[str, Field(pattern=UNIT)] = ""
     """What a sample of this model is, such as "sequences", for figures in sequences/s."""
     tokens_per_sample: Optional[PositiveInt] = None
@@ -204,7 +204,7 @@ class Matrix(TomlModel):
     title: str = ""
     """Title of the report."""
     model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)] = ()
-    """Models, with parameters that differ from the published ones; none if all scripts have one."""
+    """Models to run, with changed parameters; may be left out if each script names its `model`."""
     axes: AxesTable
     """Settings to vary."""
     protocol: Protocol = Protocol()
@@ -216,7 +216,7 @@ class Matrix(TomlModel):
     exclude: OneOrMore[Exclusion] = ()
     """Cases to leave out."""
     override: OneOrMore[Override] = ()
-    """Different values for some cases."""
+    """Settings that replace those of the axes, the model or the protocol for some cases."""
     note: OneOrMore[Note] = ()
     """Footnotes for some cases."""
     scripts: dict[str, ScriptTable] = {}

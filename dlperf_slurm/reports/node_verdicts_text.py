@@ -142,8 +142,9 @@ def _describe_method(verdicts: NodeVerdicts) -> str:
     """Describe how nodes are compared and from which slowdown one is slow, for the caption."""
     if verdicts.manifest.has_pairs:
         of_links = (
-            "ratio to what its two nodes reach with others: median over the blocks",
-            "ratio to the other nodes, without the effects of its partners: median over the rounds",
+            "ratio of a pair to what its two nodes reach in other pairs: median over the blocks",
+            "ratio of a node to the other nodes, without the effects of the nodes that it was "
+            "paired with: median over the rounds",
         )[not verdicts.is_of_links]
         return (
             f"{of_links} (95 % interval); slow: significantly slower, at 5 % for all nodes "

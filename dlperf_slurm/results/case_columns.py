@@ -240,12 +240,12 @@ CASES: tuple[Column, ...] = (
     Column("all_reduce_gb_per_s", NUMBER, "GB/s", "bus bandwidth of an all-reduce of the "
         "gradients: 2 (n - 1) / n of their size, for n ranks, divided by its time",
         median_of_all_reduces("gb_per_s")),
-    Column("reachable_efficiency", NUMBER, "fraction", "weak-scaling efficiency that the "
-        "all-reduce time allows if it overlaps with the backward pass",
+    Column("reachable_efficiency", NUMBER, "fraction", "upper bound of the weak-scaling "
+        "efficiency, from the time of the all-reduce alone, if it overlaps with the backward pass",
         compute_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
         missing=UNKNOWN),
-    Column("unoverlapped_efficiency", NUMBER, "fraction", "as `reachable_efficiency`, but with "
-        "the all-reduce after the step", compute_reachable_efficiency(0.0)),
+    Column("unoverlapped_efficiency", NUMBER, "fraction", "as `reachable_efficiency`, but if "
+        "the all-reduce does not overlap", compute_reachable_efficiency(0.0)),
     declare_hidden("precision_table", COUNT, baseline(ratios.number_precision_tables)),
     Column("reference_precision", TEXT, "", "fp32, or tf32 if fp32 was not measured: "
         "`precision_speedup` is relative to it",
@@ -325,7 +325,8 @@ CASES: tuple[Column, ...] = (
     Column("peak_memory_bytes", COUNT, "B", "highest peak memory of any rank in any repeat",
         RepeatAggregate("peak_memory_bytes", "max"), header="peak MiB",
         form=ScaledFormat(".0f", 1 / 2**20), missing=UNKNOWN),
-    Column("utilization", NUMBER, "fraction", "utilization of the devices, mean over the window",
+    Column("utilization", NUMBER, "fraction", "utilization of the devices, mean over the "
+        "measured steps",
         RepeatAggregate("utilization", "median"), header="busy %", form=OCCUPIED, missing=UNKNOWN),
     Column("power_watts", NUMBER, "W", "power of all devices together, or of the CPUs of all "
         "hosts if these are the devices; median over the repeats",
@@ -345,16 +346,17 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate("node_joules_per_sample", "median"), header="node J per sample",
         form=ScaledFormat(".4g"), missing=UNKNOWN),
     Column("clock_mhz", NUMBER, "MHz", "clock frequency of the devices, mean over devices and "
-        "window",
+        "measured steps",
         RepeatAggregate("clock_mhz", "median"), header="MHz", form=WHOLE, missing=UNKNOWN),
     Column("least_clock_mhz", NUMBER, "MHz", "lowest sampled clock frequency of any device",
         RepeatAggregate("least_clock_mhz", "min"), header="least MHz", form=WHOLE, missing=UNKNOWN),
     declare_hidden("is_usage_known", FLAG, RepeatAggregate("is_usage_known", "any")),
-    Column("run_cpu_share", NUMBER, "fraction", "CPU time of this run in the window, as a "
-        "share of all CPUs; of the host and repeat that `other_cpu_share` is from",
+    Column("run_cpu_share", NUMBER, "fraction", "CPU time of this run during the "
+        "measured steps, as a share of all CPUs; from the same host and repeat as "
+        "`other_cpu_share`",
         at_busiest("run_cpu_share")),
-    Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes in the window, "
-        "as a share of all CPUs; highest of all hosts and repeats",
+    Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes during the "
+        "measured steps, as a share of all CPUs; highest of all hosts and repeats",
         at_busiest("other_cpu_share")),
     *(declare_hidden(f"phase_{name}_seconds", NUMBER,
         RepeatAggregate(f"phase_{name}_seconds", "median")) for name in PHASES),

@@ -41,7 +41,8 @@ RANKS: tuple[Column, ...] = (
     Column("device_name", TEXT, "", "device of the rank", read_attribute("result.device_name")),
     Column("window_seconds", NUMBER, "s", "time of all measured steps",
         read_attribute("result.window_seconds")),
-    Column("data_wait_seconds", NUMBER, "s", "time spent waiting for data in the window",
+    Column("data_wait_seconds", NUMBER, "s", "time spent waiting for data during the "
+        "measured steps",
         read_attribute("result.data_wait_seconds")),
     Column("median_step_seconds", NUMBER, "s", "median over the measured steps; missing for "
         "imported logs",

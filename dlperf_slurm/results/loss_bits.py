@@ -87,7 +87,7 @@ def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) ->
         why = f"no result is equal to the last bit on most of the {len(bits)} nodes"
         if 2 * len(varying) >= len(bits):
             why = f"not deterministic: bits vary from block to block on {len(varying)} nodes"
-        verdicts.notes.append(f"bits not judged: {why}")
+        verdicts.notes.append(f"bits of losses and weights are not compared: {why}")
         return
     verdicts.notes.append(f"bits of losses and weights equal on {count} of {len(bits)} nodes")
     for node, own in bits.items():
@@ -98,7 +98,7 @@ def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) ->
             if len(others) == len(own):
                 verdicts.different[node] = words
             else:
-                verdicts.unsure[node] = f"{words}: sweep again with more blocks"
+                verdicts.unsure[node] = f"{words}: sweep again with more --blocks"
 
 
 def _name_ranks(usual: Bits, others: Sequence[Bits]) -> str:

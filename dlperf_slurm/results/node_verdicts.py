@@ -219,7 +219,7 @@ def decide_verdict(
     problems = [outcome.problem for outcome in outcomes if outcome.record is None]
     failed = [text for text in problems if not is_open(text)]
     if failed:
-        return FAILED, f"{len(failed)} of {len(outcomes)} repeats: {failed[0]}"
+        return FAILED, f"{len(failed)} of {len(outcomes)} repeats failed: {failed[0]}"
     slow = [name for name, one in zip(figures, effects) if one.is_slow(least_effect)]
     if slow:
         return SLOW, ", ".join(slow)

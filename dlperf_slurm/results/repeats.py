@@ -289,7 +289,7 @@ COMPUTED_MEANING = (
     "waiting was timed on the host only"
 )
 WAITING_MEANING = (
-    "share of the window in which ranks waited for data, for the rank that waited longest"
+    "share of the measured time in which ranks waited for data, for the rank that waited longest"
 )
 
 REPEATS: tuple[Column, ...] = (
@@ -330,9 +330,11 @@ REPEATS: tuple[Column, ...] = (
         of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
     Column("peak_memory_bytes", COUNT, "B", "largest peak memory of any rank",
         of_record(lambda record: compute_peak_memory([record]))),
-    Column("power_watts", NUMBER, "W", "power of all devices together, mean over the window",
+    Column("power_watts", NUMBER, "W", "power of all devices together, mean over the "
+        "measured steps",
         of_record(lambda record: compute_power_watts(record) or None)),
-    Column("node_power_watts", NUMBER, "W", "power of all nodes together, mean over the window",
+    Column("node_power_watts", NUMBER, "W", "power of all nodes together, mean over the "
+        "measured steps",
         of_record(lambda record: compute_node_power_watts(record) or None)),
     Column("stolen_share", NUMBER, "fraction", "CPU time that a hypervisor withheld (steal), "
         "on the most affected host",

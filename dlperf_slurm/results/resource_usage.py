@@ -128,7 +128,7 @@ def _describe_state_changes(watched: Sequence[Sequence[Telemetry]]) -> Iterator[
                 found[one.host, one.device] = f"from {start} to {end}"
         if found:
             which = _name_devices(list(found), total)
-            yield f"{what} changed within the window: {[*found.values()][-1]} ({which})"
+            yield f"{what} changed during the measured steps: {[*found.values()][-1]} ({which})"
 
 
 def _describe_errors(records: Sequence[Record]) -> Iterator[str]:
@@ -157,8 +157,8 @@ def _describe_averages(records: Sequence[Record]) -> Iterator[FootnoteTemplate]:
     shortest = min((record.window_seconds for record in sampled), default=AVERAGED_SECONDS)
     if shortest < AVERAGED_SECONDS:
         yield FootnoteTemplate(
-            "power and utilization include time before the window, which lasted {:.2f} s: drivers "
-            f"average them over up to {AVERAGED_SECONDS:.0f} s",
+            "power and utilization include time before the measured steps, which lasted {:.2f} s: "
+            f"drivers average power and utilization over up to {AVERAGED_SECONDS:.0f} s",
             (shortest,),
         )
 

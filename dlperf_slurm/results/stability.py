@@ -55,15 +55,16 @@ def _describe_short_windows(outcomes: CaseOutcomes) -> Iterator[FootnoteTemplate
     shortest = min((record.window_seconds for record in own), default=1.0)
     if shortest * MAX_WINDOW_ERROR < WINDOW_END_SECONDS:
         yield FootnoteTemplate(
-            "the window of {:.2g} ms is too short for the clock: its ends are off by up to "
-            f"{1000 * WINDOW_END_SECONDS} ms; set min_measured_seconds in [protocol]",
+            "the measured steps lasted {:.2g} ms together, too short for the clock, which is off "
+            f"by up to {1000 * WINDOW_END_SECONDS} ms; set min_measured_seconds in [protocol]",
             (1000 * shortest,),
         )
     for least in {record.case.min_measured_seconds for record in own}:
         if shortest < least:
             yield FootnoteTemplate(
-                "the window of {:.2f} s is shorter than min_measured_seconds, {:g} s: the steps "
-                "became faster after the warm-up, or are too many for the files of step times",
+                "the measured steps lasted {:.2f} s together, less than min_measured_seconds, {:g} "
+                "s: the steps became faster after the warm-up, or are too many for the files of "
+                "step times",
                 (shortest, least),
             )
 
@@ -83,7 +84,8 @@ def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Foot
             worst = max(slow, key=lambda stretch: stretch.cost)
             yield FootnoteTemplate(
                 f"{cause}: in {{}} of {{}} repeats; in the worst one, steps {{}} to {{}} took "
-                "{:.0f} % longer than the others, which made the window {:.1f} % longer",
+                "{:.0f} % longer than the other steps, which made the measured time {:.1f} % "
+                "longer",
                 (
                     len(slow),
                     len(stretches),
@@ -112,7 +114,7 @@ def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTempla
     if found:
         yield FootnoteTemplate(
             f"stalls in {{}} of {{}} repeats: steps over {STALL_FACTOR:.0f} times the median "
-            "({} of them, the longest {:.1f} times) cost {:.0f} % of the worst window",
+            "({} of them, the longest {:.1f} times) cost {:.0f} % of the time of the worst repeat",
             (
                 len(found),
                 len(series),

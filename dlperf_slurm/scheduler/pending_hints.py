@@ -20,17 +20,21 @@ HINTS = (
         "the node could not start the job, so Slurm holds the job: see slurmd's log on the node, "
         "then `scontrol release {job}`, or `{command} cancel` and `retry`",
     ),
-    ("jobheldadmin", "held by an administrator; ask an administrator to release job {job}"),
-    ("jobrequeuedinheldstate", "requeued and held; to release it: `scontrol release {job}`"),
-    ("jobhel", "held; to release it: `scontrol release {job}`"),
+    ("jobheldadmin", "an administrator holds job {job}; ask an administrator to release the job"),
+    (
+        "jobrequeuedinheldstate",
+        "Slurm requeued and holds the job; to release it: `scontrol release {job}`",
+    ),
+    ("jobhel", "the job is held; to release it: `scontrol release {job}`"),
     (
         "jobholdmaxrequeue",
-        "requeued too often, so Slurm holds the job; to try once more: `scontrol release {job}`",
+        "the job was requeued too often, so Slurm holds the job; to try once more: "
+        "`scontrol release {job}`",
     ),
     (
         "partitiontimelimit",
         "will never start: the job's time limit is above the partition's; lower "
-        "time_limit_minutes or tasks_per_job of the site, or use another partition",
+        "time_limit_minutes or tasks_per_job in the site file, or use another partition",
     ),
     (
         "partitionnodelimit",
@@ -47,16 +51,23 @@ HINTS = (
     ("invalidqos", "the QOS cannot be used; set another `qos` in the site file"),
     (
         "accountnotallowed",
-        "the partition does not accept this account; set another `account` or `partition`",
+        "the partition does not accept this account; set another `account` or `partition` in the "
+        "site file",
     ),
-    ("qosnotallowed", "the partition does not accept this QOS; set another `qos` or `partition`"),
-    ("reservationdeleted", "the reservation no longer exists; set another `reservation`, or none"),
+    (
+        "qosnotallowed",
+        "the partition does not accept this QOS; set another `qos` or `partition` in the site file",
+    ),
+    (
+        "reservationdeleted",
+        "the reservation no longer exists; set another `reservation` in the site file, or none",
+    ),
     ("reqnodenotavail", "a node that the job requires is down or reserved: see `sinfo -R`"),
     ("nodedown", "a node that the job requires is down: see `sinfo -R`"),
     (
         r"(qos|assoc|association)\w*(wall|time)",
         "will never start: the job's time limit is above that of the QOS or account; lower "
-        "time_limit_minutes of the site",
+        "time_limit_minutes in the site file",
     ),
     (
         r"(qos|assoc|association)\w*per(job|node)",
@@ -65,8 +76,8 @@ HINTS = (
     ),
     (
         r"(qos|assoc|association)",
-        "waits for a limit of the QOS or account; starts when other jobs end, unless this job "
-        "alone requests more than the limit: see `sacctmgr show qos`",
+        "a limit of the QOS or account is reached; the job starts when other jobs end, unless this "
+        "job alone requests more than the limit: see `sacctmgr show qos`",
     ),
 )
 

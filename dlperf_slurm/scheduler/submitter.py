@@ -222,7 +222,7 @@ class Submitter:
             return f"{earlier[0]} must run first"
         size, limit = self.run.count_jobs(group_id), self.run.manifest.max_submitted
         if limit is not None and self._queued + size > limit:
-            return f"max_submitted = {limit} of the site file would be exceeded"
+            return f"more than max_submitted = {limit} jobs (site file) would be in the queue"
         return next((words for other, words in self._full.items() if other <= size), "")
 
     def _submit_group(self, group_id: str, lock: int) -> None:

@@ -50,7 +50,7 @@ def test_queue_of_four_is_fed_without_a_refusal_whoever_is_killed_meanwhile(clus
     run = stage_quick(tmp_path, ["qos=limited", "max_submitted=4"], repeats=10)
     submitter = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
     line = ""
-    while "is not submitted yet: max_submitted = 4" not in line:
+    while "is not submitted yet: more than max_submitted = 4" not in line:
         line = submitter.stdout.readline()
         assert "QOSMaxSubmitJobPerUser" not in line
         assert line, submitter.stderr.read()
@@ -83,7 +83,7 @@ def test_what_sbatch_takes_for_its_qos_is_not_refused(cluster, tmp_path):
     command = build_quick_submit(tmp_path, "partition=small", "qos=high")
     refused = run_tool(command, CHECKOUT)
     assert refused.returncode == SCHEDULER_ERROR
-    assert "5 min exceed the 2 of partition small" in refused.stderr
+    assert "partition small allows 2 min at most; requested: 5 min" in refused.stderr
     modify = ("sacctmgr", "-i", "modify", "qos", "high", "set")
     ask(*modify, "flags+=PartitionTimeLimit")
     try:

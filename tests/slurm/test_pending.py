@@ -29,7 +29,7 @@ def test_wait_says_that_a_task_is_held_and_what_lets_it_go(cluster, tmp_path):
     job = find_array_job(run)
     await_that(lambda: find_details(run)["1n1g.0"] == "JobHeldUser", "squeue says why")
     status = run_tool(["status", str(run.path)], CHECKOUT).stdout
-    hint = f"held; to release it: `scontrol release {job}`"
+    hint = f"the job is held; to release it: `scontrol release {job}`"
     told = f"pending: JobHeldUser (1 array task of job {job}): {hint}"
     assert told in " ".join(status.split())
     line = ""

@@ -177,7 +177,7 @@ def test_markdown_is_a_whole_document():
         "peak memory: highest of all ranks (GPUs: memory allocated by the framework's allocator, "
         "for mxnet and oneflow the process's memory on the device at the end; CPUs: memory of the "
         "process); utilization, power and clocks: all devices (or the CPUs of the hosts, if these "
-        "are the devices) over the window, medians over repeats.\n"
+        "are the devices) during the measured steps, medians over repeats.\n"
         "\n"
         f"[1] pytorch-resnet50-1n2g-bs8-fp32 repeat 2: {OOM}  \n"
         "[2] a 95 % interval needs 6 repeats; braces show the smallest and the largest value "

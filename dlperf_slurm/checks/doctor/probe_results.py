@@ -99,7 +99,7 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
     """
     answers = read_answers(start)
     if end.refusal:
-        remedy = "correct partition, account or directives of the site file"
+        remedy = "correct partition, account or directives in the site file"
         return [make_fault("probe job", probe.name, end.refusal, remedy)]
     left = []
     if end.left:
@@ -161,11 +161,11 @@ def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Pat
     error = read_last_error(start) or f"job {end.state} {end.reason}"
     if any(word in error for word in ("MPI", "prterun", launcher.name)):
         remedy = (
-            f"see launcher.name and launcher.mpi of the site, now {launcher.name!r} and "
-            f"{launcher.mpi!r}; `srun --mpi=list` names plug-ins"
+            f"change launcher.name (now {launcher.name!r}) or launcher.mpi (now {launcher.mpi!r}) "
+            "in the site file; `srun --mpi=list` lists the values of launcher.mpi"
         )
         return make_fault("launcher", name, error, remedy)
-    remedy = f"see setup, modules and [environments.{probe.case.axes.framework}] of the site"
+    remedy = f"check setup, modules and [environments.{probe.case.axes.framework}] in the site file"
     return make_fault("job script", name, error, remedy)
 
 
@@ -182,14 +182,19 @@ def _check_ranks(
     if errors:
         is_missing = errors[0].startswith(_MISSING)
         what = "environment" if is_missing else "launcher"
-        remedy = _advise_on_environment(probe) if is_missing else "see launcher.name of the site"
+        remedy = (
+            _advise_on_environment(probe) if is_missing else "change launcher.name in the site file"
+        )
         yield make_fault(what, where, f"ranks do not connect: {errors[0]}", remedy)
         return
     joined = [answer for answer in answers if answer.rank is not None]
     other = f"now launcher.name = {launcher.name!r}, launcher.mpi = {launcher.mpi!r}"
     if not joined:
         words = f"MPI does not start: {read_last_error(start)}"
-        remedy = f"see `srun --mpi=list` for a plug-in that fits the environment's MPI; {other}"
+        remedy = (
+            "set launcher.mpi to the plug-in of the environment's MPI (`srun --mpi=list` lists "
+        )
+        remedy += f"the plug-ins); {other}"
         yield make_fault("MPI", where, words, remedy)
     elif len(answers) == wanted and all(answer.world_size == 1 < wanted for answer in joined):
         words = f"{wanted} processes form {wanted} worlds of 1 rank, as {joined[0].mpi} does "
@@ -199,7 +204,7 @@ def _check_ranks(
         yield make_fault("MPI", where, words, remedy)
     elif len(answers) != wanted or any(answer.world_size != wanted for answer in joined):
         words = f"{wanted} ranks were requested, but {len(answers)} answered"
-        remedy = f"see launcher.flags and launcher.command; {other}"
+        remedy = f"check launcher.flags and launcher.command in the site file; {other}"
         yield make_fault("launcher", where, words, remedy)
     else:
         counts = {answer.host: 0 for answer in answers}
@@ -208,7 +213,7 @@ def _check_ranks(
         if len(counts) != probe.case.topology.nodes:
             nodes = probe.case.topology.nodes
             words = f"{wanted} ranks should be on {nodes} nodes, but are on {len(counts)}"
-            remedy = f"see launcher.flags; {other}"
+            remedy = f"check launcher.flags in the site file; {other}"
             yield make_fault("launcher", where, words, remedy)
 
 
@@ -240,7 +245,8 @@ def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
             whose = f"{shared} ranks on {host} share" if shared > 1 else f"a rank on {host} sees"
             words = f"{whose} {fewest} cores, but {wanted} are requested for each"
             remedy = f"set cpus_per_rank = {max(1, fewest // shared)}, or change how the launcher "
-            yield make_fault("cores", where, words, remedy + "binds ranks (launcher.flags)")
+            remedy += "pins ranks to CPU cores (launcher.flags in the site file)"
+            yield make_fault("cores", where, words, remedy)
             return
 
 
@@ -256,15 +262,15 @@ def _check_gpus(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Ite
     if fewest == 0 or 1 < fewest < most_ranks:
         words = f"a rank sees {fewest} GPUs, but {most_ranks} are requested on its node"
         remedy = (
-            f"see gpu_request (now {probe.site.gpu_request!r}) and gpu_type, and whether "
-            f"{probe.case.axes.framework} is built for these GPUs; for ranks on cores: device = "
-            '"cpu"'
+            f"check gpu_request (now {probe.site.gpu_request!r}) and gpu_type in the site file, "
+            f"and whether {probe.case.axes.framework} is built for these GPUs; to run ranks on CPU "
+            'cores, set device = "cpu"'
         )
         yield make_fault("devices", where, words, remedy)
         return
     uuids = [answer.uuid for answer in known if answer.uuid]
     if len(set(uuids)) < len(uuids):
-        remedy = "see gpu_request, and launcher.flags such as --gpus-per-task"
+        remedy = "check gpu_request, and launcher.flags (such as --gpus-per-task), in the site file"
         yield make_fault("devices", where, "ranks share one GPU", remedy)
 
 

@@ -11,6 +11,7 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.config.suggestions import suggest
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.launchers import NO_MPI
+from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Qos, Survey
 from dlperf_slurm.worker.rendezvous import MPI
 
@@ -153,15 +154,16 @@ def _check_partition(
     flags = qos.flags if qos else frozenset()
     limit = None if "PartitionTimeLimit" in flags else partition.max_minutes
     if limit is not None and request.minutes > limit:
-        words = f"{request.minutes} min exceed the {limit} of partition {name}"
+        words = f"partition {name} allows {limit} min at most; requested: {request.minutes} min"
         yield _hold("time limit", where, words, _lower_time(request.site, limit))
     if not partition.nodes:
         return
     has_more = "PartitionMaxNodes" in flags
     most_nodes = partition.node_count if has_more else partition.largest_job
     if topology.nodes > most_nodes:
-        words = f"{topology.nodes} nodes exceed the {most_nodes} of partition {name}"
-        yield _hold("nodes", where, words, f"set max_nodes = {most_nodes}")
+        most = count_things(most_nodes, "node")
+        words = f"partition {name} allows {most} at most; needed: {topology.nodes}"
+        yield _hold("nodes", where, words, f"set max_nodes = {most_nodes} in the site file")
         return
     yield from _check_devices(request, partition)
 
@@ -205,8 +207,10 @@ def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckR
     mib = site.memory_mib_per_node or 0
     if _count([kind for kind in kinds if kind.memory_mib >= mib]) < topology.nodes:
         most = max(kind.memory_mib for kind in kinds)
-        words = f"{mib} MiB exceed the {most} of nodes of partition {partition.name}"
-        yield _refuse("memory", where, words, f"set memory_mib_per_node = {most}, or 0 for all")
+        words = f"nodes of partition {partition.name} have {most} MiB at most; requested: {mib} MiB"
+        yield _refuse(
+            "memory", where, words, f"set memory_mib_per_node = {most}, or 0 for all memory"
+        )
 
 
 def _check_qos_limits(
@@ -219,7 +223,7 @@ def _check_qos_limits(
     minutes = request.minutes
     by_time, name = _rank_qos(request.site, survey, partition, "max_minutes")
     if by_time is not None and minutes > by_time:
-        words = f"{minutes} min exceed the {by_time} of QOS {name}"
+        words = f"QOS {name} allows {by_time} min at most; requested: {minutes} min"
         yield _hold("time limit", request.group_id, words, _lower_time(request.site, by_time))
     by_count, name = _rank_qos(request.site, survey, partition, "max_submit")
     limits = {f"QOS {name}": by_count}
@@ -228,7 +232,7 @@ def _check_qos_limits(
             limits[f"account {account}"] = known.max_submit
     for what, limit in limits.items():
         if limit is not None and request.jobs > limit:
-            words = f"{request.jobs} jobs: {what} allows {limit} in the queue"
+            words = f"{what} allows {limit} jobs in the queue; needed: {request.jobs}"
             remedy = f"set max_array_size = {limit}, so that several array jobs follow each other"
             yield _hold("queue", request.group_id, words, remedy)
 
@@ -259,10 +263,14 @@ def _lower_time(site: Site, limit: int) -> str:
     """Return the advice to lower the time limit of a job to at most `limit` minutes."""
     if site.tasks_per_job > 1:
         return (
-            f"set tasks_per_job (now {site.tasks_per_job}) or time_limit_minutes lower, so that "
-            "all array tasks of a job fit, or use another partition or QOS"
+            f"lower tasks_per_job (now {site.tasks_per_job}) or time_limit_minutes in the site "
+            f"file, so that the time limits of all array tasks of a job add up to at most {limit} "
+            "min, or use another partition or QOS"
         )
-    return f"set time_limit_minutes.default = {limit} or less, or use another partition or QOS"
+    return (
+        f"set time_limit_minutes.default = {limit} or less in the site file, or use another "
+        "partition or QOS"
+    )
 
 
 def _set(key: str, allowed: "list[str] | tuple[str, ...]") -> str:

@@ -152,14 +152,16 @@ def _check_folder(plan: Plan, results: Path) -> Iterator[CheckResult]:
     while not place.exists():
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        remedy = "name another folder with --results"
+        remedy = "give a writable folder with --results"
         yield make_fault("run directory", str(folder), f"{place} cannot be written", remedy)
         return
     try:
         check_disk_space(folder, plan.cases)
     except InputError as error:
         words = str(error).removeprefix(f"{folder}: ")
-        yield make_fault("run directory", str(folder), words, "free space, or name another folder")
+        yield make_fault(
+            "run directory", str(folder), words, "free space, or give another folder with --results"
+        )
         return
     yield CheckResult("ok", "run directory", (str(folder),), "is writable from this host")
 
@@ -192,5 +194,6 @@ def _describe_refusal(group_id: str, words: str) -> CheckResult:
         return CheckResult("undecided", "sbatch --test-only", (group_id,), words, remedy)
     if slurm_client.EXPIRED_TOKEN in words:
         return make_fault("sbatch --test-only", group_id, words, "set SLURM_JWT to a new token")
-    remedy = f"see the site's partition, account, constraint and directives: `{COMMAND} render`"
+    remedy = "check partition, account, constraint and directives in the site file; "
+    remedy += f"`{COMMAND} render` writes the job script"
     return make_fault("sbatch --test-only", group_id, words, remedy, "sbatch")

@@ -216,7 +216,9 @@ def compare_ranks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:
     return (
         check_gradients(found, widen(DATA_PARALLEL_TOLERANCE, found.case, GRADIENT_ROUNDINGS)),
         check_updates(found),
-        ParityCheck("weights of the ranks", 0.0, found.ranks.relative, RANK_TOLERANCE),
+        ParityCheck(
+            "model weights, compared between ranks", 0.0, found.ranks.relative, RANK_TOLERANCE
+        ),
         _compare(found, expected, *_LOSS),
         _compare(found, expected, *_TRAINED_LOSS),
     )

@@ -81,7 +81,7 @@ class ImageRecipe:
                 class_folder = folder / split / f"class-{index % self.classes:04d}"
                 class_folder.mkdir(parents=True, exist_ok=True)
                 self._write_image(class_folder / f"{split}-{index:08d}.jpeg", fields, random)
-        origin = f"dlperf_slurm {__version__}: random fields, seed {self.seed}"
+        origin = f"dlperf_slurm {__version__}: random synthetic images, seed {self.seed}"
         write_description(folder, ImageDescription(name="images", origin=origin))
         return f"{self.train} training and {self.val} validation images of {self.classes} classes"
 

@@ -68,12 +68,13 @@ class TextRecipe:
             classification_id=CLASSIFICATION_ID,
             separator_id=SEPARATOR_ID,
             mask_id=Definition.MASK_ID,
-            origin=f"dlperf_slurm {__version__}: independent ids by Zipf's law, seed {self.seed}",
+            origin=f"dlperf_slurm {__version__}: synthetic text, token ids drawn independently by "
+            f"Zipf's law, seed {self.seed}",
         )
         write_description(folder, description)
         return (
-            f"{self.train} training and {self.val} validation ids from a vocabulary of "
-            f"{self.vocabulary}, random instead of real words"
+            f"{self.train} training and {self.val} validation token ids, random, from a vocabulary "
+            f"of {self.vocabulary}"
         )
 
     def _write_split(self, folder: Path, count: int, random: "RandomState") -> None:

@@ -200,7 +200,8 @@ def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[st
         yield f"# MaxArraySize is {survey.max_array_size}; it is read from the cluster each time."
     limits = [known.max_submit for known in survey.associations if known.max_submit]
     if limits:
-        yield f"# Your account may have {min(limits)} jobs in the queue; each array task counts."
+        most = min(limits)
+        yield f"# Your account is limited to {most} jobs in the queue; each array task counts."
 
 
 def _write_tools(tools: LoginNodeTools) -> Iterator[str]:

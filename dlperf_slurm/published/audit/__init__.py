@@ -27,13 +27,14 @@ from dlperf_slurm.published.audit.rounding import (
 from dlperf_slurm.published.audit.speedups import check_speedups, derive_cells, index_rows
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
+_NO_INPUT = "the table has no {}, so the {} cannot be recomputed"
 _MISSING = {
-    SPEEDUP: "the table has no throughput of fewer devices to divide by",
-    EFFICIENCY: "the table has no throughput of fewer devices to divide by",
-    PRECISION_SPEEDUP: "the table has no throughput in FP32 or TF32 to divide by",
-    **dict.fromkeys(INVERSE_SPEEDUPS, "the table has no time in FP32 or TF32 to divide"),
+    SPEEDUP: _NO_INPUT.format("throughput of fewer devices", "speedup"),
+    EFFICIENCY: _NO_INPUT.format("throughput of fewer devices", "efficiency"),
+    PRECISION_SPEEDUP: _NO_INPUT.format("throughput in FP32 or TF32", "speedup"),
+    **dict.fromkeys(INVERSE_SPEEDUPS, _NO_INPUT.format("time in FP32 or TF32", "speedup")),
     **{
-        f"latency_{name}_speedup": "the table has no latency in FP32 or TF32 to divide"
+        f"latency_{name}_speedup": _NO_INPUT.format("latency in FP32 or TF32", "speedup")
         for name in LATENCY_NAMES
     },
 }

@@ -218,7 +218,9 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
     )
     follows = format_value(batch / latency.value, samples)
     if tails and latency.rounded.low > tails[-1].rounded.high:
-        reason += f"; the mean is above {tails[-1].text} in {tails[-1].column}"
+        reason += (
+            f"; the mean latency, {latency.text}, is above {tails[-1].text} in {tails[-1].column}"
+        )
         excess = measure_gap(found, ONE)
         return make_finding(row, samples, LATENCY_OFF, follows, reason, excess)
     excess = measure_gap(found, _span_latencies(row, latency))

@@ -65,7 +65,10 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 def _find_fault(run: TimedRun) -> str:
     """Return a message if neither times nor the seconds of all batches are in the log, or ""."""
     if not _has_all_times(run.first_marks):
-        return "only some batches are printed, without times, so the time of the others is unknown"
+        return (
+            "the log has only some batches, without times, so the time of the batches that "
+            "it leaves out is unknown"
+        )
     return ""
 
 

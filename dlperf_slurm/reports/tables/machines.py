@@ -38,7 +38,7 @@ RESOURCES = TableSpec(
     caption="peak memory: highest of all ranks (GPUs: memory allocated by the framework's "
     "allocator, for mxnet and oneflow the process's memory on the device at the end; CPUs: "
     "memory of the process); utilization, power and clocks: all devices (or the CPUs of the "
-    "hosts, if these are the devices) over the window, medians over repeats",
+    "hosts, if these are the devices) during the measured steps, medians over repeats",
     notes=(USAGE,),
 )
 

@@ -286,7 +286,7 @@ SOURCES = TableSpec(
         ShownColumn("data_waiting_share"),
         ShownColumn("relative_to_device_data"),
     ],
-    caption="medians; waiting: share of the window in which ranks waited for data, for the "
+    caption="medians; waiting: share of the measured time in which ranks waited for data, for the "
     "rank that waited longest, by the clock of the host",
     notes=(*OF_CASES, "relative_to_device_data", DATA),
 )  # fmt: skip

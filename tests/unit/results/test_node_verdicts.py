@@ -195,7 +195,7 @@ OLD_DRIVER = {"gpu_driver": "550"}
         ),
         # without deterministic kernels, a majority, or equal software nothing is said of a node
         ({"n2": [NEXT] * 4}, {}, {}, ""),
-        ({node: [NEXT] * 4 for node in NODES[:4]}, DETERMINISTIC, {}, "not judged"),
+        ({node: [NEXT] * 4 for node in NODES[:4]}, DETERMINISTIC, {}, "not compared"),
         ({node: [1.0, NEXT, 1.0, 2.0] for node in NODES[:5]}, DETERMINISTIC, {}, "vary from block"),
         (
             {"n2": [NEXT] * 4},

@@ -173,8 +173,12 @@ def test_cells_with_one_doubt_share_its_footnote():
 @pytest.mark.parametrize(
     ("window_seconds", "least", "says"),
     [
-        (0.0099, 0.0, "the window of 9.9 ms is too short for the clock"),
-        (0.02, 0.5, "the window of 0.02 s is shorter than min_measured_seconds, 0.5 s"),
+        (0.0099, 0.0, "the measured steps lasted 9.9 ms together, too short for the clock"),
+        (
+            0.02,
+            0.5,
+            "the measured steps lasted 0.02 s together, less than min_measured_seconds, 0.5 s",
+        ),
         (0.02, 0.02, ""),
     ],
 )

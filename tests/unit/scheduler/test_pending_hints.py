@@ -21,9 +21,12 @@ def make_state(array_task_id, reason, state=PENDING, array_job_id="7"):
 @pytest.mark.parametrize(
     ("reason", "advice"),
     [
-        ("JobHeldUser", "held; to release it: `scontrol release 7`"),
-        ("job requeued in held state", "requeued and held; to release it: `scontrol release 7`"),
-        ("JobHeldAdmin", "held by an administrator"),
+        ("JobHeldUser", "the job is held; to release it: `scontrol release 7`"),
+        (
+            "job requeued in held state",
+            "Slurm requeued and holds the job; to release it: `scontrol release 7`",
+        ),
+        ("JobHeldAdmin", "an administrator holds job"),
         ("launch failed requeued held", "the node could"),
         ("launch_failed_requeued_held", "the node could"),
         ("PartitionTimeLimit", "never start: .*time_limit_minutes"),
@@ -31,8 +34,8 @@ def make_state(array_task_id, reason, state=PENDING, array_job_id="7"):
         ("QOSMaxWallDurationPerJobLimit", "never start: .*time_limit_minutes"),
         ("AssocMaxWallDurationPerJobLimit", "never start: .*time_limit_minutes"),
         ("QOSMaxCpuPerJobLimit", "never start: .*`sacctmgr"),
-        ("QOSMaxJobsPerUserLimit", "^waits for a limit .*when other jobs"),
-        ("AssocGrpGRES", "^waits for a limit .*when other jobs"),
+        ("QOSMaxJobsPerUserLimit", "^a limit of the .*when other jobs"),
+        ("AssocGrpGRES", "^a limit of the .*when other jobs"),
         ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "`sinfo -R`"),
         ("BadConstraints", "`scontrol show job 7`"),
     ],
@@ -55,7 +58,8 @@ def test_reasons_are_told_once_with_their_jobs(staged_run):
         make_state(4, "n1", RUNNING),
     ]
     assert describe_pending(staged_run, states) == [
-        "JobHeldUser (2 array tasks of job 7,8): held; to release it: `scontrol release 7,8`",
+        "JobHeldUser (2 array tasks of job 7,8): the job is held; to release it: "
+        "`scontrol release 7,8`",
         "Priority (1 array task of job 7)",
     ]
 
@@ -69,7 +73,8 @@ def test_reason_is_named_when_it_is_seen_first(staged_run):
     )
     assert console.file.getvalue().splitlines() == [
         "  pending: Priority (1 array task of job 7)",
-        "  pending: JobHeldUser (1 array task of job 7): held; to release it: `scontrol release 7`",
+        "  pending: JobHeldUser (1 array task of job 7): the job is held; to release it: "
+        "`scontrol release 7`",
     ]
 
 

@@ -195,7 +195,7 @@ def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_d
     said = []
     submitter = Submitter(limit_site(staged_run, max_submitted=3), said.append)
     submitter.submit()
-    words = "max_submitted = 3 of the site file would be exceeded"
+    words = "more than max_submitted = 3 jobs (site file) would be in the queue"
     assert submitter.waiting == {"1n2g": words, "2n2g": words}
     assert slurm.list_asked() == ["1n1g"]
     assert_problem(said[1], says=("1n2g", words))

@@ -23,8 +23,8 @@ GLOSSARY = {
     "speedup": "throughput divided by that on the smallest topology measured",
     "topology": "NnMg: N nodes with M devices each; 2n8g has 16 devices",
     "waiting": "mean share of a step in which ranks wait for the slowest rank",
-    "waiting for data": "share of the window in which ranks waited for their next batch",
-    "warm-up": "steps before the window, which are not measured",
+    "waiting for data": "share of the measured time in which ranks waited for their next batch",
+    "warm-up": "steps before the measured ones; their times are not used",
     "window": "all measured steps together",
 }
 _WORD = re.compile(

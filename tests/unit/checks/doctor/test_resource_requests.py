@@ -50,7 +50,7 @@ def test_request_that_fits_has_nothing_against_it(survey):
         ({"qos": "limited", "minutes": 6}, "time limit", ("6 min", "5", "QOS limited")),
         (
             {"qos": "limited", "minutes": 5, "array_tasks": 5},
-            *("queue", ("5 jobs", "QOS limited", "4", "max_array_size = 4")),
+            *("queue", ("needed: 5", "QOS limited", "4", "max_array_size = 4")),
         ),
         ({"topology": "5n1g"}, "nodes", ("5", "4", "partition main", "max_nodes = 4")),
         (
@@ -137,14 +137,14 @@ LIMITED = frozenset(("limits",))
 @pytest.mark.parametrize(
     ("flags", "of_partition", "partition", "finds"),
     [
-        ("", None, {"max_minutes": 20}, "exceed the 20 of partition mixed"),
+        ("", None, {"max_minutes": 20}, "partition mixed allows 20 min"),
         ("PartitionTimeLimit", None, {"max_minutes": 20}, ""),
-        ("", None, {"max_nodes": 1}, "exceed the 1 of partition mixed"),
+        ("", None, {"max_nodes": 1}, "partition mixed allows 1 node"),
         ("PartitionMaxNodes", None, {"max_nodes": 1}, ""),
         # the partition's QOS goes before the job's
         ("", 60, {"own_qos": "part"}, ""),
-        ("", 9, {"own_qos": "part"}, "exceed the 9 of QOS part"),
-        ("OverPartQOS", 60, {"own_qos": "part"}, "exceed the 25 of QOS job"),
+        ("", 9, {"own_qos": "part"}, "QOS part allows 9 min"),
+        ("OverPartQOS", 60, {"own_qos": "part"}, "QOS job allows 25 min"),
     ],
 )
 def test_qos_may_exceed_the_limits_of_a_partition(flags, of_partition, partition, finds):

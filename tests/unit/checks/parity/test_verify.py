@@ -94,8 +94,16 @@ def list_failed(checks):
         # a sum in place of a mean
         (compare_ranks, {"gradients": 1.0}, ["gradients"]),
         # no average
-        (compare_ranks, {"gradients": 0.9, "ranks": 0.1}, ["gradients", "weights of the ranks"]),
-        (compare_ranks, {"updates": 0.5, "ranks": 0.1}, ["updates", "weights of the ranks"]),
+        (
+            compare_ranks,
+            {"gradients": 0.9, "ranks": 0.1},
+            ["gradients", "model weights, compared between ranks"],
+        ),
+        (
+            compare_ranks,
+            {"updates": 0.5, "ranks": 0.1},
+            ["updates", "model weights, compared between ranks"],
+        ),
         # other data
         (compare_ranks, {"initial_loss": 1e-3}, ["loss"]),
     ],

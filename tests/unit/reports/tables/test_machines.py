@@ -368,9 +368,21 @@ def test_what_held_clocks_down_is_named_with_the_devices():
     ("start", "end", "says"),
     [
         ((1980, 700, ()), (1900, 700, ()), ""),
-        ((1980, 700, ()), (1800, 700, ()), "clock changed within the window: from 1980 MHz to 18"),
-        ((1980, 700, ()), (1980, 500, ()), "power limit changed within the window: from 700 W to"),
-        ((0, 0, ()), (0, 0, ("power cap",)), "throttle reasons changed within the window: from no"),
+        (
+            (1980, 700, ()),
+            (1800, 700, ()),
+            "clock changed during the measured steps: from 1980 MHz to 18",
+        ),
+        (
+            (1980, 700, ()),
+            (1980, 500, ()),
+            "power limit changed during the measured steps: from 700 W to",
+        ),
+        (
+            (0, 0, ()),
+            (0, 0, ("power cap",)),
+            "throttle reasons changed during the measured steps: from no",
+        ),
     ],
 )
 def test_state_that_changed_within_the_window_is_noted(start, end, says):
@@ -390,7 +402,7 @@ def test_error_counters_that_grew_are_summed_over_repeats_by_device():
 def test_window_shorter_than_what_drivers_average_is_noted():
     ranks = make_record(make_case(), 0.4).ranks
     (text,) = list_footnotes(GPUS, ranks=ranks)
-    assert "the window, which lasted 0.40 s" in text
+    assert "the measured steps, which lasted 0.40 s" in text
 
 
 def test_many_devices_are_counted():
