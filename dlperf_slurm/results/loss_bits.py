@@ -89,7 +89,7 @@ def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) ->
             why = f"not deterministic: bits vary from block to block on {len(varying)} nodes"
         verdicts.notes.append(f"bits of losses and weights are not compared: {why}")
         return
-    verdicts.notes.append(f"bits of losses and weights equal on {count} of {len(bits)} nodes")
+    verdicts.notes.append(f"bits of losses and weights are equal on {count} of {len(bits)} nodes")
     for node, own in bits.items():
         others = [one for one in own if one != usual]
         if others:

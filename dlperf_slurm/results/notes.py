@@ -155,7 +155,7 @@ def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
     side = "above" if excess > 0 else "below"
     return [
         f"{outcomes.case.case_id}: by the publisher's rule ({published[0].publisher_rule}) the "
-        f"median is {figure:.2f}, {abs(100 * excess):.1f} % {side} ours"
+        f"median is {figure:.2f}, {abs(100 * excess):.1f} % {side} the table's"
     ]
 
 

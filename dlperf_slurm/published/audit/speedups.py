@@ -213,10 +213,10 @@ def _explain(one: DerivedCell, same_line: Sequence[DerivedCell]) -> tuple[str, s
     for other in same_line:
         is_swapped = other is not one and not other.is_right
         if is_swapped and one.cell.rounded.meets(other.expected):
-            return SWAPPED, f"is the expected value for {other.row.name_cell(other.cell)}"
+            return SWAPPED, f"the cell has the expected value of {other.row.name_cell(other.cell)}"
     if one.cell.rounded.meets(RoundingInterval(1 / one.expected.high, 1 / one.expected.low)):
-        return WRONG, "is the inverse of the expected value"
+        return WRONG, "the cell has the inverse of the expected value"
     for place, expected in one.others.items():
         if one.cell.rounded.meets(expected):
             return STALE, f"the expected value follows from {place}"
-    return WRONG, f"off by {float(one.cell.value / one.value - 1):+.2%}"
+    return WRONG, f"the cell is off by {float(one.cell.value / one.value - 1):+.2%}"

@@ -203,8 +203,8 @@ def test_table_of_the_largest_batch_names_the_search_and_each_cell_its_size():
     [
         (101.9, ()),
         (0.0, ()),
-        (103.0, ("{} (mean of epochs) the median is 103.00, 3.0 % above ours",)),
-        (97.0, ("{} (mean of epochs) the median is 97.00, 3.0 % below ours",)),
+        (103.0, ("{} (mean of epochs) the median is 103.00, 3.0 % above the table's",)),
+        (97.0, ("{} (mean of epochs) the median is 97.00, 3.0 % below the table's",)),
     ],
 )
 def test_figure_by_the_publishers_rule_is_footnoted_when_it_differs(published, footnotes):

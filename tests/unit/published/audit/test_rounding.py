@@ -254,7 +254,7 @@ def test_speedups_are_recomputed_or_counted_as_unchecked(text, recomputed, unche
         (
             f"{SCALING} // 1 | 100.0 | 1.0 // 4 | 380.0 | 3.9",
             "3.800",
-            "380.0 / 100.0; off by +2.63%",
+            "380.0 / 100.0; the cell is off by +2.63%",
         ),
         (f"{AMP} // 1 | 10.42M | 21.84M | 0.48", "2.0960", "inverse"),
         (
