@@ -50,7 +50,7 @@ def add_commands(commands: "Commands") -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="CSV or Markdown file, run, or published source",
+        help="CSV or Markdown file, run directory, or name of published results",
     )
     command.add_argument(
         "--threshold",

@@ -24,7 +24,7 @@ COMMANDS = {
     "wait": ("runs", "wait for a run to end, then report"),
     "log": ("browse", "print the output of a run's array tasks"),
     "cancel": ("runs", "cancel the array tasks that have not ended"),
-    "report": ("report", "write the tables of a run, from its files alone"),
+    "report": ("report", "write the tables of a run; reads its files only"),
     "compare": ("compare", "show which cases are faster or slower in run B than in run A"),
     "reference": ("accept", "write a reference file with the results of runs"),
     "accept": ("accept", "check that a run is as fast as a reference file or a contract requires"),

@@ -68,11 +68,11 @@ class SiteCondition(TomlModel):
     ] = ()
     """Topology, such as "2n8g"."""
     nodes: OneOrMore[_Bound] = ()
-    """Number of nodes of the topology."""
+    """Number of nodes of a case."""
     devices_per_node: OneOrMore[_Bound] = ()
-    """Number of devices on each node of the topology."""
+    """Number of devices on each node of a case."""
     world_size: OneOrMore[_Bound] = ()
-    """Number of devices of the topology; there is one rank per device."""
+    """Number of devices of a case; there is one rank per device."""
     framework: OneOrMore[FrameworkName] = ()
     """Framework."""
     gradient_sync: OneOrMore[str] = ()

@@ -66,5 +66,5 @@ def _find_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], record: Reco
             return f"{name} is {found!r:.80}, but the record has {expected!r}"
     strangers = hosts - {rank.host for rank in record.ranks}
     if strangers:
-        return f"has host {min(strangers)!r:.80}, which ran no rank"
+        return f"names host {min(strangers)!r:.80}, but no rank ran there"
     return ""

@@ -112,8 +112,8 @@ def expand_matrix(file: MatrixFile) -> Expansion:
     for case_id, count in Counter(case.case_id for case in cases).items():
         if count > 1:
             problem = (
-                f"{count} cases have the same name {case_id}; rename the script, whose name is "
-                "also a value of another axis"
+                f"{count} cases have the same name {case_id}, because a script is named like the "
+                "value of another axis; rename the script"
             )
             reporter.add(("scripts",), problem)
     raise_problems(reporter.problems)

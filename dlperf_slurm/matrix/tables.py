@@ -204,7 +204,7 @@ class Matrix(TomlModel):
     title: str = ""
     """Title of the report."""
     model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)] = ()
-    """Models to run, with changed parameters; may be left out if each script names its `model`."""
+    """Models, each with the parameters that differ from the defaults; not needed for scripts."""
     axes: AxesTable
     """Settings to vary."""
     protocol: Protocol = Protocol()

@@ -299,8 +299,8 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate("epochs", "median"), header="epochs", form=ScaledFormat("g")),
     declare_hidden("target_top1", NUMBER, RepeatAggregate("target_top1", "max")),
     declare_hidden("seeds", COUNT, RepeatAggregate("top1", "count")),
-    Column("seeds_at_target", COUNT, "seeds", "seeds that reached the target accuracy; missing "
-        "if there is no target",
+    Column("seeds_at_target", COUNT, "seeds", "number of seeds that reached the target "
+        "accuracy; missing if there is no target",
         lambda c, inputs: (inputs.frames.repeats.top1 >= inputs.frames.repeats.target_top1).groupby(
             inputs.frames.repeats.case_id).sum().reindex(inputs.plan.index)
             .where(c["target_top1"] > 0)),

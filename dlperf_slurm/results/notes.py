@@ -74,7 +74,7 @@ def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
     """Yield each distinct reason why the peak performance of devices could not be measured."""
     found = [o.sidecars.peaks for o in outcomes.outcomes if o.record and o.sidecars.peaks]
     for problem in dict.fromkeys(d.problem for peaks in found for d in peaks.devices if d.problem):
-        yield f"no peak for this device: {problem}"
+        yield f"peak performance of the device not measured: {problem}"
 
 
 def _describe_case(outcomes: CaseOutcomes) -> list[Note]:

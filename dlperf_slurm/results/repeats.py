@@ -47,7 +47,7 @@ from dlperf_slurm.worker.models import load_model
 LATENCIES = {
     "latency": ("of a batch, over all batches of all ranks; inference only", "batches"),
     "ttft": ("time to first token; generation only", "prefills"),
-    "tpot": ("time per following token, mean over a generation; generation only", "decodings"),
+    "tpot": ("mean time per output token after the first; for text generation", "decodings"),
     "itl": ("time of each following token; generation only", "tokens"),
 }
 # phases of a job's start, in order, with their meaning

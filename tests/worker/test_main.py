@@ -284,7 +284,7 @@ SERVER = 'servers.WatchedServers([subprocess.Popen([sys.executable, "-c", "exit(
     [
         ("commit_fault", "raise SystemExit(0)", "SystemExit: 0"),
         ("commit_fault", "os.kill(os.getpid(), signal.SIGINT)", "KeyboardInterrupt: "),
-        ("commit_fault", f"{SERVER}; time.sleep(1000)", "ServerError: .* ended with code 3"),
+        ("commit_fault", f"{SERVER}; time.sleep(1000)", "ServerError: .* exit code 3"),
         ("has_no_memory", "raise AttributeError('cannot tell')", "SpinError: told to crash"),
     ],
 )

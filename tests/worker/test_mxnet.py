@@ -176,7 +176,7 @@ def test_ranks_end_when_one_loses_its_servers(tmp_path):
     write_json(tmp_path / CASE_FILE, make_case("bert", devices_per_node=2))
     done = launch_ranks(tmp_path, "lose_servers")
     assert done.returncode != 0
-    assert "a parameter server of this rank ended with code -9" in done.stderr
+    assert "a parameter server of this rank ended with exit code -9" in done.stderr
 
 
 def lose_servers():

@@ -233,7 +233,9 @@ def _check_qos_limits(
     for what, limit in limits.items():
         if limit is not None and request.jobs > limit:
             words = f"{what} allows {limit} jobs in the queue; needed: {request.jobs}"
-            remedy = f"set max_array_size = {limit}, so that several array jobs follow each other"
+            remedy = (
+                f"set max_array_size = {limit} in the site file: several smaller array jobs follow"
+            )
             yield _hold("queue", request.group_id, words, remedy)
 
 

@@ -40,7 +40,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host-suffix", default="", help="DNS domain to append to host names without a dot"
     )
-    parser.add_argument("--interface", default="", help="interface for the framework's network")
+    parser.add_argument(
+        "--interface", default="", help="network interface for the framework, such as ib0"
+    )
 
 
 def read_options(options: argparse.Namespace) -> RendezvousSettings:

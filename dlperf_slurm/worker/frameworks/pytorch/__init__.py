@@ -41,7 +41,7 @@ UNSUPPORTED = (
     Unsupported(
         {"data": DALI, "model input": Not("images")},
         "data 'dali' reads only images",
-        "use 'folder' for {model!r}",
+        "use data 'folder' for {model!r}",
     ),
     Unsupported(
         {"gradient_sync": SHARDED, "memory_format": "channels_last"},
