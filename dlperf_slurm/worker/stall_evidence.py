@@ -153,9 +153,8 @@ def _save_output(path: Path, commands: Sequence[List[str]]) -> None:
     """Write the output of the first of these commands that succeeds."""
     # gdb would ask a server for debugging symbols
     env = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
-    for command in commands:
-        if not shutil.which(command[0]):
-            continue
+    present = [command for command in commands if shutil.which(command[0])]
+    for command in present:
         with suppress(OSError, subprocess.SubprocessError):
             output = subprocess.run(
                 command,
@@ -163,7 +162,7 @@ def _save_output(path: Path, commands: Sequence[List[str]]) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                timeout=PROGRAM_SECONDS / len(commands),
+                timeout=PROGRAM_SECONDS / len(present),
                 check=True,
             ).stdout
             write_file(path, output)
