@@ -4,7 +4,7 @@ import json
 
 import pytest
 from support.slurm_runs import CHECKOUT, QUICK_POLLS, SITE, ask
-from support.tool import run_tool
+from support.tool import await_that, run_tool
 
 from dlperf_slurm.jobs.run_directory import find_run
 
@@ -53,6 +53,8 @@ def drained(cluster):
     ask("scontrol", "update", "nodename=n4", "state=drain", "reason=test")
     yield "n4"
     ask("scontrol", "update", "nodename=n4", "state=resume")
+    # the state is "idle" a moment later
+    await_that(lambda: ask("sinfo", "-hn", "n4", "-o", "%t").strip() == "idle", "n4 is idle")
 
 
 def sweep(folder, topology, *options):
