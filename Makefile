@@ -31,7 +31,7 @@
 #                        benchmarks/RESULTS.md
 #
 # make fuzz              2,000 damaged inputs of each kind: matrices, sites, options, logs, tables, runs;
-#                        INPUTS=2900 makes 20,300 in all, in half an hour
+#                        INPUTS=2900 makes 20,300 in all, in six minutes on two idle cores
 # make test-hostile      another user, fake peers, and signals against runs on that Slurm and without it,
 #                        ten minutes each; SOAK_SECONDS=60 is shorter
 #
