@@ -374,7 +374,7 @@ def check_that_it_is_xlas(model, changes, expected):
     compute_type = forward.COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
     attention, lack = forward.choose_attention(case, work, compute_type)
     assert attention == layers.XLA
-    assert lack.rpartition("refused: ")[2] == expected
+    assert lack.rpartition("fails: ")[2] == expected
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
