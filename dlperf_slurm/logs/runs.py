@@ -127,10 +127,10 @@ def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
 
 
 def _explain_slow_match(options: ImportOptions) -> str:
-    """Return which pattern of the chosen format, or of the user's own, takes too long."""
+    """Describe the line that took too long to match, with the slow pattern if it is found."""
     text = options.clock.line or ""
     names = [name for name in (options.format_name or "", *options.tables) if name]
-    where = ", ".join(f"formats.{name}" for name in dict.fromkeys(names))
+    where = ", ".join(f"formats.{name}" for name in dict.fromkeys(names)) or "log formats"
     for name in names:
         patterns = getattr(load_format(name, options.tables), "PATTERNS", {})
         key = find_slow_pattern(patterns, text)
