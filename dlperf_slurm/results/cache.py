@@ -32,7 +32,6 @@ def get_entry_path(kind: str, name: str) -> Path:
     """Return the path of a cache entry, which may not exist.
 
     Raises as `find_cache_dir`.
-
     """
     return find_cache_dir() / kind / name
 
@@ -41,7 +40,6 @@ def load_entry(kind: str, name: str, made_of: object) -> Any:
     """Load the value that `store_entry` stored; None without a valid entry.
 
     An entry is valid if `made_of`, from which the value was computed, is still the same.
-
     """
     with suppress(OSError, InputError):
         path = get_entry_path(kind, name)

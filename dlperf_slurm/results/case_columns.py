@@ -5,7 +5,7 @@ interval), or from columns declared before it (see `results.case_formulas`).
 """
 
 from collections.abc import Iterator
-from typing import Any, Optional, get_args
+from typing import TYPE_CHECKING, Any, Optional, get_args
 
 from dlperf_slurm.config.key_descriptions import list_docstrings
 from dlperf_slurm.matrix.axes import AXIS_SPECS
@@ -57,6 +57,9 @@ from dlperf_slurm.results.repeats import (
     describe_latency,
 )
 from dlperf_slurm.stats.median import LATENCY_NAMES
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Index
 
 OCCUPIED = ScaledFormat(".0f", 100)
 
@@ -372,13 +375,21 @@ CASES: tuple[Column, ...] = (
 )  # fmt: skip
 
 
-def list_aggregated() -> dict[str, list[str]]:
-    """List the columns of `repeats` that columns of cases aggregate, by name of the aggregation.
+def aggregate_repeats(valid: "DataFrame", cases: "Index") -> "dict[str, DataFrame]":
+    """Aggregate the columns of repeats that columns of cases need, by name of the aggregation.
 
-    Such as {"max": ["peak_memory_bytes"], "median": [...]}.
+    Such as "max" and "median"; each frame has a row for each case id of `cases`.
     """
-    found: dict[str, set[str]] = {}
+    used: dict[str, set[str]] = {}
     for column in CASES:
         if isinstance(column.compute, RepeatAggregate):
-            found.setdefault(column.compute.how, set()).add(column.compute.column)
-    return {how: sorted(names) for how, names in found.items()}
+            used.setdefault(column.compute.how, set()).add(column.compute.column)
+    found = {}
+    for how, names in used.items():
+        columns = valid[["case_id", *sorted(names)]]
+        if how == FIRST:
+            grouped = columns.drop_duplicates("case_id").set_index("case_id")
+        else:
+            grouped = columns.groupby("case_id", sort=False).agg(how)
+        found[how] = grouped.reindex(cases)
+    return found

@@ -3,8 +3,8 @@
 Most functions here return a `Compute`, which a column of `results.case_columns` declares.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import stdev
 from typing import TYPE_CHECKING, Any
@@ -35,41 +35,17 @@ class CaseInputs:
     """The inputs that columns of cases are computed from; data frames are indexed by case id.
 
     `plan` has the planned cases, `samples` the independent values of each quantity
-    (`results.samples`) and `medians` their medians; `valid` has the repeats with a valid record.
-    `aggregated` lists columns of repeats by the aggregation that cases need ("max", "median", ...).
+    (`results.samples`), `medians` their medians, intervals and ranges by quantity
+    (`summarize_samples`); `valid` has the repeats with a valid record, and `aggregates` their
+    columns by the aggregation that cases need ("max", "median", ...).
     """
 
     frames: RunFrames
     plan: "DataFrame"
     samples: "Series"
+    medians: "Mapping[str, DataFrame]"
     valid: "DataFrame"
-    medians: "DataFrame"
-    aggregated: Mapping[str, Sequence[str]]
-    _aggregates: dict[str, "DataFrame"] = field(default_factory=dict)
-
-    def summarize(self, quantity: str) -> "DataFrame":
-        """Return median, interval, range and count of a quantity's samples, by case id."""
-        return self._medians[quantity]
-
-    @cached_property
-    def _medians(self) -> "dict[str, DataFrame]":
-        """Medians over repeats of each case, by quantity; NaN for a quantity that no case has."""
-        wide = self.medians.unstack("quantity").reindex(self.plan.index)
-        wide = wide.swaplevel(axis=1).sort_index(axis=1)
-        missing = self.medians.iloc[:0].droplevel("quantity").reindex(self.plan.index)
-        known = wide.columns.get_level_values("quantity").unique()
-        return {name: wide[name] if name in known else missing for name in SAMPLED}
-
-    def aggregate(self, how: str) -> "DataFrame":
-        """Aggregate all columns of repeats that are declared with `how`, by case id; cached."""
-        if how not in self._aggregates:
-            columns = self.valid[["case_id", *self.aggregated[how]]]
-            if how == FIRST:
-                grouped = columns.drop_duplicates("case_id").set_index("case_id")
-            else:
-                grouped = columns.groupby("case_id", sort=False).agg(how)
-            self._aggregates[how] = grouped.reindex(self.plan.index)
-        return self._aggregates[how]
+    aggregates: "Mapping[str, DataFrame]"
 
     @cached_property
     def values(self) -> dict[str, dict[str, list[float]]]:
@@ -109,17 +85,16 @@ class RepeatAggregate:
     how: str
 
     def __call__(self, cases: Cases, inputs: CaseInputs) -> "Series":
-        return inputs.aggregate(self.how)[self.column]
+        return inputs.aggregates[self.how][self.column]
 
 
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
     """Return a formula for median, interval and range of a quantity, multiplied by `factor`.
 
     The formula returns a data frame [cases, (value, low, high, min, max)].
-
     """
     parts = ["median", "low", "high", "min", "max"]
-    return lambda cases, inputs: factor * inputs.summarize(quantity)[parts]
+    return lambda cases, inputs: factor * inputs.medians[quantity][parts]
 
 
 def scaled_median_of(quantity: str, factor: "Callable[[Cases], Series]") -> Compute:
@@ -129,7 +104,7 @@ def scaled_median_of(quantity: str, factor: "Callable[[Cases], Series]") -> Comp
 
 def plain_median_of(quantity: str) -> Compute:
     """Return a formula for the median of a quantity's samples, without interval and range."""
-    return lambda cases, inputs: inputs.summarize(quantity)["median"]
+    return lambda cases, inputs: inputs.medians[quantity]["median"]
 
 
 def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "") -> Compute:
@@ -242,7 +217,6 @@ def at_busiest(column: str) -> Compute:
     """Return a formula that copies a column of `repeats` from one repeat of each case.
 
     It is the repeat in which processes of others used most CPU time.
-
     """
 
     def compute(cases: Cases, inputs: CaseInputs) -> "Series":
@@ -255,12 +229,9 @@ def at_busiest(column: str) -> Compute:
 
 def of_slowest_device(column: str) -> Compute:
     """Return a formula that copies a column of `devices` from each case's slowest device."""
-
-    def compute(cases: Cases, inputs: CaseInputs) -> "Series":
-        first = inputs.frames.devices.groupby("case_id")[column].first()
-        return first.reindex(inputs.plan.index).astype("string")
-
-    return compute
+    return lambda cases, inputs: (
+        inputs.frames.devices.groupby("case_id")[column].first().reindex(inputs.plan.index)
+    ).astype("string")
 
 
 def median_of_all_reduces(column: str) -> Compute:

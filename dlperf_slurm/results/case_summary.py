@@ -174,7 +174,6 @@ def _pool_latencies(
     """Yield rows of `pooled`: latency percentiles over the batches of all repeats together.
 
     `times` has the latencies of each repeat, in seconds, by name in LATENCIES.
-
     """
     for name in LATENCIES:
         known = [own[name] for own in times if name in own]
@@ -314,7 +313,6 @@ def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str
     """Yield (kind, name, value, number of repeats) for each fact about a case's repeats.
 
     Facts are versions, machine facts, job variables, hosts and devices.
-
     """
     for kind, told in (
         (VERSION, [record.versions for record in records]),

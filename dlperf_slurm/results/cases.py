@@ -14,7 +14,7 @@ from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results import notes
-from dlperf_slurm.results.case_columns import CASES, list_aggregated
+from dlperf_slurm.results.case_columns import CASES, aggregate_repeats
 from dlperf_slurm.results.case_formulas import SAMPLED, CaseInputs, Cases
 from dlperf_slurm.results.case_summary import RunFrames, make_run_frames, summarize_case
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -82,12 +82,13 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
     plan = _make_plan(planned)
     samples = make_samples(frames.repeats, frames.pooled, SAMPLED)
     valid = frames.repeats[frames.repeats.samples_per_s.notna()]
-    medians = summarize_samples(samples)
-    inputs = CaseInputs(frames, plan, samples, valid, medians, list_aggregated())
+    medians = summarize_samples(samples, plan.index, SAMPLED)
+    aggregates = aggregate_repeats(valid, plan.index)
+    inputs = CaseInputs(frames, plan, samples, medians, valid, aggregates)
     cases: Cases = {name: plan[name] for name in PLAN_ONLY}
     measured = valid.groupby("case_id").size().reindex(plan.index, fill_value=0)
     cases["repeats_measured"] = measured
-    cases["values_measured"] = inputs.summarize("samples_per_s")["count"].fillna(0).astype(int)
+    cases["values_measured"] = medians["samples_per_s"]["count"].fillna(0).astype(int)
     for column in CASES:
         found = column.compute(cases, inputs)
         parts = found.items() if len(column.names) > 1 else [(column.name, found)]

@@ -71,7 +71,6 @@ class CaseOutcomes:
     """A planned case with the outcomes of its repeats; no outcomes if the matrix left the case out.
 
     `skipped_repeats` were not run, because the time limit of `submit --within` was reached.
-
     """
 
     case: PlannedCase

@@ -82,21 +82,6 @@ def with_bounds(name: str) -> tuple[str, str]:
     return f"{name}_low", f"{name}_high"
 
 
-def read_attribute(path: str) -> Callable[[Any], Any]:
-    """Return a function that reads a dotted attribute path, such as "case.axes.mode".
-
-    The function returns None if a part of the path is None.
-
-    """
-
-    def follow(value: Any) -> Any:
-        for name in path.split("."):
-            value = None if value is None else getattr(value, name)
-        return value
-
-    return follow
-
-
 def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
     """Build a data frame with one row per object, whose values the columns' `compute` returns."""
     values = [[column.compute(row) for column in columns] for row in rows]

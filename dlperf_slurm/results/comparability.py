@@ -76,7 +76,6 @@ def find_other_work(a: Facts, b: Facts) -> str:
     """Describe how the work of two runs of a case differs, such as other model sizes; "" if equal.
 
     `a` and `b` are from `list_work`.
-
     """
     differences = []
     for path in WORK:
@@ -120,7 +119,6 @@ def describe_tool_changes(a: Measured, b: Measured) -> list[str]:
     """Describe how the version of this tool and the site differ: "site old -> new".
 
     `a` is the earlier run; no lines if both are equal.
-
     """
     pairs = {
         "dlperf_slurm": [a.tool, b.tool],

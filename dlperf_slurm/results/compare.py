@@ -259,9 +259,8 @@ def decide_pairs(
         verdicts = decide([speeds[i] for i in own], limit, margin, is_paired)
         for i, verdict in zip(own, verdicts):
             ratio = take_paired_ratio(*speeds[i]) if is_paired else compute_ratio(*speeds[i])
-            ends = (ratio.interval.low, ratio.interval.high) if ratio.interval else (nan, nan)
             counts = f"{len(samples[i][1])} and {len(samples[i][2])} {counted[i]}"
-            found[i] = (ratio.value or nan, *ends, _explain(verdict, counts, limit), *verdict)
+            found[i] = (*ratio, _explain(verdict, counts, limit), *verdict)
     known = pairs.drop(columns="reason").reset_index(drop=True)
     return concat([known, make_frame_of_values(FOUND, found)], axis=1)
 

@@ -26,7 +26,6 @@ def compute_stalled_share(record: Record) -> Optional[float]:
     """Return the share of the measured time that a rank waited for data; None if unknown.
 
     The share, 0 to 1, is that of the rank that waited longest.
-
     """
     if not _has_wait_time(record):
         return None

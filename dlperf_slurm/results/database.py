@@ -15,7 +15,6 @@ def open_database(written: Optional[Path] = None) -> "DuckDBPyConnection":
     """Open a DuckDB database in memory that cannot access the network or files.
 
     If `written` is a folder, SQL may read and write files in it alone. Raises duckdb.Error.
-
     """
     import duckdb
 

@@ -1,6 +1,7 @@
 """Outcomes -> the data frames of ranks and of steps."""
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from dlperf_slurm.contract.record import RankResult
@@ -13,7 +14,6 @@ from dlperf_slurm.results.columns import (
     TEXT,
     Column,
     make_frame,
-    read_attribute,
 )
 from dlperf_slurm.results.repeats import REPEATS
 
@@ -32,41 +32,36 @@ class _Rank(NamedTuple):
 
 
 RANKS: tuple[Column, ...] = (
-    Column("case_id", TEXT, "", CASE_MEANING, read_attribute("outcome.case_id")),
-    Column("repeat", COUNT, "", REPEAT_MEANING, read_attribute("outcome.repeat")),
-    Column("rank", COUNT, "", "MPI rank, from 0", read_attribute("result.rank")),
+    Column("case_id", TEXT, "", CASE_MEANING, attrgetter("outcome.case_id")),
+    Column("repeat", COUNT, "", REPEAT_MEANING, attrgetter("outcome.repeat")),
+    Column("rank", COUNT, "", "MPI rank, from 0", attrgetter("result.rank")),
     Column("local_rank", COUNT, "", "rank on its host, from 0",
-        read_attribute("result.local_rank")),
-    Column("host", TEXT, "", "host of the rank", read_attribute("result.host")),
-    Column("device_name", TEXT, "", "device of the rank", read_attribute("result.device_name")),
+        attrgetter("result.local_rank")),
+    Column("host", TEXT, "", "host of the rank", attrgetter("result.host")),
+    Column("device_name", TEXT, "", "device of the rank", attrgetter("result.device_name")),
     Column("window_seconds", NUMBER, "s", "time of all measured steps",
-        read_attribute("result.window_seconds")),
+        attrgetter("result.window_seconds")),
     Column("data_wait_seconds", NUMBER, "s", "time spent waiting for data during the "
         "measured steps",
-        read_attribute("result.data_wait_seconds")),
+        attrgetter("result.data_wait_seconds")),
     Column("median_step_seconds", NUMBER, "s", "median over the measured steps; missing for "
         "imported logs",
-        read_attribute("median_step_seconds")),
+        attrgetter("median_step_seconds")),
     Column("peak_memory_bytes", COUNT, "B", "peak memory of the rank",
         lambda row: row.result.peak_memory_bytes or None),
     Column("final_loss", NUMBER, "", "loss after the last step",
-        read_attribute("result.final_loss")),
+        attrgetter("result.final_loss")),
 )  # fmt: skip
 
 # filled from whole arrays by `make_step_frame`
-STEPS: tuple[Column, ...] = (
-    Column("case_id", REPEATED_TEXT, "", CASE_MEANING, read_attribute("case_id")),
-    Column("repeat", SHORT_COUNT, "", REPEAT_MEANING, read_attribute("repeat")),
-    Column("rank", SHORT_COUNT, "", "MPI rank, from 0", read_attribute("rank")),
-    Column("step", SHORT_COUNT, "", "measured step, from 1", read_attribute("step")),
-    Column(
-        "seconds",
-        NUMBER,
-        "s",
-        "time of the step, by the clock named in the record",
-        read_attribute("seconds"),
-    ),
-)
+STEPS: tuple[Column, ...] = tuple(
+    Column(name, dtype, unit, meaning, attrgetter(name)) for name, dtype, unit, meaning in (
+        ("case_id", REPEATED_TEXT, "", CASE_MEANING),
+        ("repeat", SHORT_COUNT, "", REPEAT_MEANING),
+        ("rank", SHORT_COUNT, "", "MPI rank, from 0"),
+        ("step", SHORT_COUNT, "", "measured step, from 1"),
+        ("seconds", NUMBER, "s", "time of the step, by the clock named in the record"),
+    ))  # fmt: skip
 
 
 def make_rank_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":

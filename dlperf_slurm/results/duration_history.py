@@ -80,7 +80,6 @@ def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
     """Return the duration of an array task in seconds; None unless it exited with 0.
 
     `start` numbers the executions of its job script: a requeued job is executed again.
-
     """
     began = read_marker(run.path, task.marker, "started", start)
     ended = read_marker(run.path, task.marker, "ended", start)

@@ -61,7 +61,6 @@ def _fill_in(form: str, rows: Sequence[tuple[float, ...]]) -> str:
     """Format a text with numbers, or ranges ("5 to 15").
 
     `rows[i][j]` is the number in field j of footnote i.
-
     """
     columns = iter(zip(*rows))
     text = ""

@@ -66,7 +66,6 @@ def _describe_stolen(
     """Describe the CPU time that a hypervisor withheld (steal) in these valid repeats.
 
     With `has_other_processes`, other users' processes are already described.
-
     """
     shares = [o.record.stolen_share for o in valid if o.record is not None]
     found = [share for share in shares if share >= MIN_STOLEN_SHARE]

@@ -49,10 +49,19 @@ def compare_bits(
                 "hardware and software"
             )
             continue
-        if len({_list_steps(record) for own in group.values() for record in own}) > 1:
+        steps = {
+            (record.warmup_steps, record.measured_steps, record.case.seed)
+            for own in group.values()
+            for record in own
+        }
+        if len(steps) > 1:
             verdicts.notes.append("bits not compared: the numbers of steps or seeds differ")
             continue
-        _compare_group({n: [*map(_get_bits, own)] for n, own in group.items()}, verdicts)
+        bits = {
+            node: [tuple((rank.final_loss, rank.weight_sum) for rank in r.ranks) for r in own]
+            for node, own in group.items()
+        }
+        _compare_group(bits, verdicts)
 
 
 def is_deterministic(record: Record) -> bool:
@@ -68,14 +77,6 @@ def _list_software(record: Record) -> frozenset[tuple[str, str]]:
     }
     facts = {**of_platform, **record.versions}
     return frozenset((name, facts[name]) for name in facts if name not in NOT_COMPARED)
-
-
-def _list_steps(record: Record) -> tuple[int, ...]:
-    return record.warmup_steps, record.measured_steps, record.case.seed
-
-
-def _get_bits(record: Record) -> Bits:
-    return tuple((rank.final_loss, rank.weight_sum) for rank in record.ranks)
 
 
 def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) -> None:

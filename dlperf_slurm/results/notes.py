@@ -143,7 +143,6 @@ def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
     """Describe how a log's throughput differs from the figure by its publisher's own rule.
 
     Returns no lines if the two are equal within PUBLISHER_TOLERANCE.
-
     """
     published = [r for r in outcomes.records if r.publisher_samples_per_s]
     if not published:
@@ -198,7 +197,6 @@ def describe_missing_interval(curve_points: int) -> Note:
     """Return a note on how many repeats a speedup needs for a confidence interval.
 
     The interval is one of `curve_points` of a scaling curve with joint 95 % confidence.
-
     """
     form = (
         "too few repeats for the 95 % interval of a speedup: {} of each of the two cases are needed"

@@ -42,10 +42,16 @@ def judge_pairs(
     for case in measured:
         for outcome in case.outcomes:
             by_pair[tuple(get_node(outcome.repeat, manifest.nodes).split(","))].append(outcome)
-    failed = find_failed_nodes({pair: _list_failures(own) for pair, own in by_pair.items()})
+    problems = {
+        pair: [one.problem for one in own if one.record is None and not is_open(one.problem)]
+        for pair, own in by_pair.items()
+    }
+    failed = find_failed_nodes(problems)
     figures = list_figures(manifest, measured, (THROUGHPUT, ALL_REDUCE))
     places = {node: place for place, node in enumerate(nodes)}
-    rounds = [compute_block(place + 1, _count_rounds(measured)) for place in range(len(pairs))]
+    # a round is a block of each case
+    count = max((case.case.blocks for case in measured), default=1)
+    rounds = [compute_block(place + 1, count) for place in range(len(pairs))]
     found = compute_pair_effects(
         [(places[first], places[second]) for first, second in pairs],
         *(rounds, [*figures.values()], least_effect),
@@ -91,16 +97,6 @@ def judge_pairs(
             (links, (), True),
         )
     ]
-
-
-def _count_rounds(cases: Sequence[CaseOutcomes]) -> int:
-    """Return the number of rounds, which are the blocks of each case."""
-    return max((case.case.blocks for case in cases), default=1)
-
-
-def _list_failures(outcomes: Sequence[Outcome]) -> list[str]:
-    """List the problems of the repeats that ended without a valid record."""
-    return [one.problem for one in outcomes if one.record is None and not is_open(one.problem)]
 
 
 def find_failed_nodes(failures: Mapping[tuple[str, ...], Sequence[str]]) -> dict[str, str]:

@@ -5,7 +5,6 @@ confidence.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import nan
 from typing import TYPE_CHECKING, Optional
 
@@ -29,33 +28,27 @@ DATA_AXES = ("data", "data_workers", "prefetch_batches")
 KEY = ("model", *AXES)
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of two samples' medians with its 95 % interval.
-
-    `value` is None if one of the samples is empty, `interval` is None if there are too few values
-    for an interval.
-    """
-
-    value: Optional[float] = None
-    interval: Optional[Interval] = None
+# a ratio of two samples' medians, and the ends of its 95 % interval: NaN for too few values
+Ratio = tuple[float, float, float]
 
 
 def compute_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
-    """Divide the median of the second sample by that of the first.
+    """Divide the median of the second sample by that of the first; neither is empty.
 
     The interval has joint confidence with those of a curve's other points, `curve_points` in total.
     """
-    if not first or not second:
-        return Ratio()
-    value = compute_median(second) / compute_median(first)
-    return Ratio(value, compute_ratio_interval(first, second, _share_confidence(curve_points)))
+    interval = compute_ratio_interval(first, second, _share_confidence(curve_points))
+    return _add_ends(compute_median(second) / compute_median(first), interval)
 
 
 def take_paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     """Return the median ratio of the second to the first of pairs; neither is empty."""
     interval = signed_rank.compute_ratio_interval(first, second)
-    return Ratio(signed_rank.estimate_ratio(first, second), interval)
+    return _add_ends(signed_rank.estimate_ratio(first, second), interval)
+
+
+def _add_ends(value: float, interval: Optional[Interval]) -> Ratio:
+    return (value, interval.low, interval.high) if interval else (value, nan, nan)
 
 
 def count_needed_repeats(curve_points: int = 1) -> int:
@@ -127,9 +120,7 @@ def compute_ratios(
             rows.append((1.0, nan, nan, True))
             continue
         points = 1 if together is None else int(together[case_id])
-        ratio = compute_ratio(*((own, other) if is_time else (other, own)), points)
-        ends = (ratio.interval.low, ratio.interval.high) if ratio.interval else (nan, nan)
-        rows.append((ratio.value or nan, *ends, False))
+        rows.append((*compute_ratio(*((own, other) if is_time else (other, own)), points), False))
     return DataFrame(rows, index=bases.index, columns=["value", "low", "high", "is_baseline"])
 
 

@@ -155,7 +155,6 @@ def list_facts(
     """Return the work and the machine facts of a case over several runs: two tables by name.
 
     The machine facts include the versions of the tool and the site names.
-
     """
     records = [record for _, outcomes in runs for record in outcomes.records]
     tools = {"dlperf_slurm": sorted({manifest.tool for manifest, _ in runs}),

@@ -18,7 +18,7 @@ from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.results.collect import Outcome
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column
 from dlperf_slurm.results.data_stalls import compute_rate_without_stalls, compute_stalled_share
-from dlperf_slurm.results.device_peaks import find_published_peak
+from dlperf_slurm.results.device_peaks import find_published_tflops
 from dlperf_slurm.results.interference import (
     find_worst,
     is_noisy,
@@ -38,7 +38,7 @@ from dlperf_slurm.results.resource_usage import (
     is_usage_known,
     list_telemetry,
 )
-from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING, StartupPhases
+from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING, TO_FIRST_STEP_SUM
 from dlperf_slurm.stats.median import LATENCY_NAMES, Latency, compute_last_medians
 from dlperf_slurm.worker.clock import CLOCKS
 from dlperf_slurm.worker.models import load_model
@@ -58,7 +58,8 @@ class RepeatData(NamedTuple):
     """One planned repeat with its outcome: a valid record, or the problem.
 
     `latencies` are by the names in LATENCIES; `median_steps` is the median step of each rank, in
-    seconds, and `slowness` what `compute_slowness` returns of it: arrays [ranks], or None.
+    seconds, and `slowness` what `compute_slowness` returns of it: arrays [ranks], or None. `phases`
+    are those of the job's start (`compute_startup_phases`).
     """
 
     case: PlannedCase
@@ -66,7 +67,7 @@ class RepeatData(NamedTuple):
     latencies: dict[str, Latency]
     median_steps: Any
     slowness: Any
-    start: StartupPhases
+    phases: dict[str, float]
 
     @property
     def record(self) -> Optional[Record]:
@@ -108,29 +109,15 @@ def _get_latency(name: str, place: int, factor: float, repeat: RepeatData) -> Op
     """Return a latency of a repeat, multiplied by `factor`; None if unknown.
 
     `name` is in LATENCIES; `place` is the index in LATENCY_NAMES of the mean or percentile.
-
     """
     found = repeat.latencies.get(name)
     return factor * found.values[place] if found else None
-
-
-def _declare_phases() -> Iterator[Column]:
-    """Declare a column for the time of each phase of a job's start."""
-    for name, meaning in PHASES.items():
-        compute = partial(_get_phase, name)
-        yield Column(f"phase_{name}_seconds", NUMBER, "s", f"on rank 0, {meaning}", compute)
-
-
-def _get_phase(name: str, repeat: RepeatData) -> Optional[float]:
-    """Return the seconds of a phase of a repeat's start; None if unknown."""
-    return repeat.start.seconds.get(name)
 
 
 def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
     """Return a function that reads a CpuUse field of a repeat's most disturbed host.
 
     `name` is the field; the function returns None if CPU use is unknown.
-
     """
 
     def find(repeat: RepeatData) -> Optional[float]:
@@ -144,12 +131,6 @@ def _average_devices(record: Record, name: str) -> Optional[float]:
     """Compute the mean of a telemetry field over the sampled devices; None without samples."""
     values = [value for one in list_telemetry(record) for value in [getattr(one, name)] if value]
     return sum(values) / len(values) if values else None
-
-
-def _find_least_clock(record: Record) -> Optional[float]:
-    """Return the lowest clock frequency of any device, in MHz; None if unknown."""
-    clocks = (one.least_clock_mhz for one in list_telemetry(record) if one.least_clock_mhz)
-    return min(clocks, default=None)
 
 
 def _find_samples_per_joule(record: Record) -> Optional[float]:
@@ -192,14 +173,8 @@ def _find_published_tflops(record: Record) -> Optional[float]:
     names = {rank.device_name for rank in record.ranks}
     if len(names) != 1 or record.case.device != "cuda":
         return None
-    peak = find_published_peak(names.pop())
     numbers = NUMBER_FORMATS.get(record.case.axes.precision, "")
-    return peak.tflops.get(numbers) if peak else None
-
-
-def _list_device_names(record: Record) -> str:
-    """List the distinct device names of a record, one per line."""
-    return "\n".join(sorted({rank.device_name for rank in record.ranks}))
+    return find_published_tflops(names.pop()).get(numbers)
 
 
 def compute_slowness(median_steps: Any) -> Any:
@@ -213,11 +188,6 @@ def compute_slowness(median_steps: Any) -> Any:
         return None
     usual = compute_last_medians(median_steps)
     return median_steps / usual if usual else numpy.ones_like(median_steps)
-
-
-def _find_imbalance(repeat: RepeatData) -> Optional[float]:
-    """Return the largest slowness of any rank; None for one rank."""
-    return None if repeat.slowness is None else float(repeat.slowness.max())
 
 
 def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:
@@ -343,10 +313,11 @@ REPEATS: tuple[Column, ...] = (
         "on the host of `other_cpu_share`", _get_worst_share("run_share")),
     Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes, as a share of "
         "all CPUs, on the host where it is highest", _get_worst_share("other_share")),
-    *_declare_phases(),
+    *(Column(f"phase_{name}_seconds", NUMBER, "s", f"on rank 0, {meaning}",
+        lambda repeat, name=name: repeat.phases.get(name)) for name, meaning in PHASES.items()),
     Column("to_first_step_seconds", NUMBER, "s", "time from the start of the job script or array "
         "task to the end of the first step, on rank 0",
-        lambda repeat: repeat.start.to_first_step_seconds),
+        lambda repeat: repeat.phases.get(TO_FIRST_STEP_SUM)),
     Column("clock", TEXT, "", "where step times come from: " + ", ".join(CLOCKS),
         of_record(lambda record: record.clock.name)),
     Column("hosts", TEXT, "", "host names in the order of ranks, separated by spaces",
@@ -356,7 +327,9 @@ REPEATS: tuple[Column, ...] = (
     hide("block", COUNT, lambda repeat: compute_block(repeat.outcome.repeat, repeat.case.blocks)
         if repeat.case.blocks > 1 else repeat.outcome.repeat),
     hide_of_record("hardware", TEXT, describe_hardware),
-    hide_of_record("devices", TEXT, _list_device_names),
+    # the distinct names, one per line
+    hide_of_record("devices", TEXT,
+        lambda r: "\n".join(sorted({rank.device_name for rank in r.ranks}))),
     hide_of_record("model_parameters", TEXT,
         lambda r: json.dumps(r.case.model_parameters, sort_keys=True)),
     hide_of_record("parameter_count", COUNT, lambda r: r.parameter_count),
@@ -367,7 +340,8 @@ REPEATS: tuple[Column, ...] = (
         lambda r: r.case.training.target_top1 if r.epochs else None),
     hide_of_record("utilization", NUMBER, lambda r: _average_devices(r, "mean_utilization")),
     hide_of_record("clock_mhz", NUMBER, lambda r: _average_devices(r, "mean_clock_mhz")),
-    hide_of_record("least_clock_mhz", NUMBER, _find_least_clock),
+    hide_of_record("least_clock_mhz", NUMBER,
+        lambda r: min(filter(None, (t.least_clock_mhz for t in list_telemetry(r))), default=None)),
     hide_of_record("samples_per_joule", NUMBER, _find_samples_per_joule),
     hide_of_record("joules_per_sample", NUMBER, _find_joules_per_sample),
     hide_of_record("node_joules_per_sample", NUMBER, _find_node_joules_per_sample),
@@ -380,6 +354,7 @@ REPEATS: tuple[Column, ...] = (
     hide("other_processes", TEXT, lambda repeat: list_other_processes(repeat.outcome)),
     hide("gpu_users", TEXT, lambda repeat: "\n".join(list_gpu_users(repeat.outcome))),
     hide("has_steps", FLAG, lambda repeat: repeat.outcome.rank_step_seconds is not None),
-    hide("imbalance", NUMBER, _find_imbalance),
+    hide("imbalance", NUMBER,
+        lambda repeat: None if repeat.slowness is None else float(repeat.slowness.max())),
     hide("waiting_share", NUMBER, _find_rank_waiting),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from dlperf_slurm.results.notes import split_percentiles
 from dlperf_slurm.stats.median import compute_median_interval
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    from pandas import DataFrame, Index, Series
 
 # the index of samples; a quantity is a column of `repeats`
 INDEX = ["case_id", "quantity", "block"]
@@ -53,12 +53,15 @@ def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence
     return concat([kept, Series([*together.values()], index=index, dtype=float)])
 
 
-def summarize_samples(samples: "Series") -> "DataFrame":
-    """Compute median, 95 % interval, range and count of samples: [cases x quantities, 6].
+def summarize_samples(
+    samples: "Series", cases: "Index", quantities: Sequence[str]
+) -> "dict[str, DataFrame]":
+    """Compute median, 95 % interval, range and count of each quantity's samples: [cases, 6].
 
-    In long form a single `groupby` computes all quantities. The ends of an interval are order
-    statistics, whose rank depends only on the count, so they are looked up in the sorted values.
-    An interval or range that needs more values is NaN.
+    Returned by quantity, with a row for each case id of `cases`; NaN without samples, and where an
+    interval or range needs more of them. In long form a single `groupby` computes all quantities.
+    The ends of an interval are order statistics, whose rank depends only on the count, so they are
+    looked up in the sorted values.
     """
     ordered = samples.sort_values()
     groups = ordered.groupby(level=OF_QUANTITY)
@@ -70,9 +73,12 @@ def summarize_samples(samples: "Series") -> "DataFrame":
     for name, at in (("low", wanted), ("high", last - wanted)):
         found[name] = ordered[position == at].droplevel("block")
     # a single value has no range
-    return found.assign(
-        min=found["min"].where(found["count"] > 1), max=found["max"].where(found["count"] > 1)
-    )
+    found[["min", "max"]] = found[["min", "max"]].where(found["count"] > 1, axis=0)
+    parts = dict(iter(found.groupby(level="quantity")))
+    nothing = found.iloc[:0]
+    return {
+        name: parts.get(name, nothing).droplevel("quantity").reindex(cases) for name in quantities
+    }
 
 
 @cache
@@ -80,7 +86,6 @@ def compute_interval_rank(count: int) -> float:
     """Return which of `count` sorted values is the lower end of their median's 95 % interval.
 
     Counted from 0; NaN if there are too few values for an interval.
-
     """
     interval = compute_median_interval(range(count))
     return float("nan") if interval is None else interval.low

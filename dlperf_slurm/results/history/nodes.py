@@ -1,6 +1,5 @@
 """The entries of runs -> the nodes that failed or are slow."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Optional
@@ -60,29 +59,15 @@ def _read_site(site_name: str, entries: "DataFrame") -> list[NodeHistory]:
         for node, (time, count) in read_facts(text).items():
             last, before = sound.get(node, ("", 0))
             sound[node] = max(time, last), before + count
-    return [
-        _make_history(
-            *(site_name, node, failures.get(node, []), *sound.get(node, ("", 0))), slow.get(node)
+    histories = []
+    for node in sorted({*failures, *slow}):
+        own = failures.get(node, [])
+        failed_at, reason = max(own, default=("", ""))
+        measured_at, measured = sound.get(node, ("", 0))
+        since = measured_at > failed_at
+        histories.append(
+            NodeHistory(
+                *(site_name, node, len(own), measured, failed_at, reason, since, slow.get(node))
+            )
         )
-        for node in sorted({*failures, *slow})
-    ]
-
-
-def _make_history(
-    site_name: str,
-    node: str,
-    failures: Sequence[tuple[str, str]],
-    measured_at: str,
-    measured: int,
-    slow: Optional[SlowMachine],
-) -> NodeHistory:
-    """Make the history of a node from (time, reason) of its failures.
-
-    `measured_at` is the end of the last of its `measured` valid repeats, or "".
-    """
-    failed_at, reason = max(failures, default=("", ""))
-    has_measured_since = measured_at > failed_at
-    count = len(failures)
-    return NodeHistory(
-        site_name, node, count, measured, failed_at, reason, has_measured_since, slow
-    )
+    return histories

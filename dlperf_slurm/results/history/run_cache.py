@@ -150,6 +150,5 @@ def store_summary(run_dir: Path, found: tuple[list[str], str], rows: Sequence[En
     """Store the entries of a run in the cache; return "", or the error message.
 
     `found` is what `fingerprint_files` returned before the entries were read.
-
     """
     return store_entry(SUMMARIES, hash_path(run_dir), fingerprint_code(), (*found, [*rows]))

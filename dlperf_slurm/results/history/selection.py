@@ -33,26 +33,16 @@ def read_history(
     `patterns` and `frameworks` select cases as in `select_entries`. Raises InputError if no case is
     selected.
     """
-    entries, problems = _gather(folders)
-    selected = select_entries(entries, patterns, frameworks)
-    if selected.empty:
-        raise InputError("\n".join([_explain_nothing(folders, entries), *problems]))
-    return SelectedHistory(make_history(selected), problems)
-
-
-def _gather(folders: Sequence[Path]) -> "tuple[DataFrame, list[str]]":
-    """Read the entries of all folders, without copies of runs, and their problems."""
     from pandas import concat
 
     caches = [read_run_cache(folder) for folder in dict.fromkeys(folders)]
     entries, copies = drop_copies(concat([found.entries for found in caches]))
-    return entries, [*(problem for found in caches for problem in found.problems), *copies]
-
-
-def _explain_nothing(folders: Sequence[Path], entries: "DataFrame") -> str:
-    """Explain that no case is selected, with some case ids that could be."""
-    where = ", ".join(map(str, folders))
-    case_ids = sorted(set(entries.case_id))
-    if not case_ids:
-        return f"{where}: contains no runs; name another folder of runs"
-    return f"{where}: no case matches; the cases are {list_some(case_ids, SHOWN_CASES)}"
+    problems = [*(problem for found in caches for problem in found.problems), *copies]
+    selected = select_entries(entries, patterns, frameworks)
+    if selected.empty:
+        case_ids = sorted(set(entries.case_id))
+        reason = "contains no runs; name another folder of runs"
+        if case_ids:
+            reason = f"no case matches; the cases are {list_some(case_ids, SHOWN_CASES)}"
+        raise InputError("\n".join([f"{', '.join(map(str, folders))}: {reason}", *problems]))
+    return SelectedHistory(make_history(selected), problems)

@@ -54,7 +54,8 @@ def test_summary_has_the_median_and_the_interval_of_the_values(count):
     generator = random.Random(count)
     values = [generator.random() for _ in range(count)]
     index = pandas.MultiIndex.from_tuples([("a", "b", n) for n in range(count)], names=INDEX)
-    (row,) = summarize_samples(pandas.Series(values, index=index)).itertuples()
+    found = summarize_samples(pandas.Series(values, index=index), pandas.Index(["a"]), ["b"])
+    (row,) = found["b"].itertuples()
     interval = compute_median_interval(values)
     assert row.median == compute_median(values)
     if interval is None:

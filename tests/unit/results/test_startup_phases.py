@@ -20,7 +20,11 @@ from dlperf_slurm.contract.phases import (
 )
 from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.startup_phases import QUEUE, StartupPhases, compute_startup_phases
+from dlperf_slurm.results.startup_phases import (
+    QUEUE,
+    TO_FIRST_STEP_SUM,
+    compute_startup_phases,
+)
 
 SECONDS = {SCRIPT: 1.0, RANKS: 2.0, LOOK: 0.5, FIRST_STEP: 4.0, WARMUP: 8.0, WINDOW: 16.0}
 STARTED_AT = "2026-01-01T00:01:00Z"
@@ -42,7 +46,7 @@ def make_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOu
     return CaseOutcomes(case.case, tuple(outcomes))
 
 
-def find_first(case) -> StartupPhases:
+def find_first(case):
     return compute_startup_phases(case.outcomes[0])
 
 
@@ -59,14 +63,14 @@ def find_first(case) -> StartupPhases:
 )
 def test_queue_ends_where_the_script_began(submitted_at, seconds):
     start = find_first(make_case({**SECONDS, "unknown": 1.0}, submitted_at=submitted_at))
-    assert list(start.seconds) == [QUEUE] * len(seconds) + list(SECONDS)
-    assert [value for name, value in start.seconds.items() if name == QUEUE] == seconds
+    assert list(start) == [*[QUEUE] * len(seconds), *SECONDS, TO_FIRST_STEP_SUM]
+    assert [value for name, value in start.items() if name == QUEUE] == seconds
     # with its end, and without the rest of the warm-up
-    assert start.to_first_step_seconds == 7.5
+    assert start[TO_FIRST_STEP_SUM] == 7.5
 
 
 def test_record_without_phases_tells_nothing_and_makes_no_table():
-    assert find_first(make_case(None)) == StartupPhases()
+    assert find_first(make_case(None)) == {}
     assert find_tables(summarize(make_manifest(), [make_case(None)]), "starts") == []
 
 
