@@ -3,7 +3,7 @@
 import contextlib
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm import slurm_client
@@ -90,7 +90,7 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
     return make_queue_watcher(run, [group_id]).find_array_job_id()
 
 
-def _make_executor(run: Run, group_id: str, lock: int) -> "Executor":
+def _make_executor(run: Run, group_id: str, lock: int, awaited: Sequence[str]) -> "Executor":
     # imports submitit, which only a submission needs
     from dlperf_slurm.scheduler.executors import LocalArrayExecutor, SlurmArrayExecutor
 
@@ -100,8 +100,8 @@ def _make_executor(run: Run, group_id: str, lock: int) -> "Executor":
     if run.manifest.scheduler == "local":
         return LocalArrayExecutor(run, group_id, read_time_limit(run, group_id))
     try:
-        script, inherit = run.get_script_path(group_id), run.manifest.inherit
-        return SlurmArrayExecutor(script, lock, get_dependencies(run, group_id), inherit)
+        script = run.get_script_path(group_id)
+        return SlurmArrayExecutor(script, lock, awaited, run.manifest.inherit)
     except RuntimeError as error:
         # submitit raises it if srun is not on PATH
         raise SchedulerError(
@@ -138,55 +138,63 @@ def get_blocks(run: Run) -> dict[str, int]:
     }
 
 
-def get_dependencies(run: Run, group_id: str) -> list[str]:
-    """Return the ids of the array jobs that a group has to wait for (`--dependency=afterany`).
+class BlockOrder:
+    """The order in which the array jobs of a run start, block after block; read once for all.
 
-    They are those of the previous block of the run (see `get_blocks`), and of the run interleaved
-    with this one, those of the block whose turn comes before.
+    Each waits for those of the previous block (`--dependency=afterany`) and, of the run interleaved
+    with this one, for those of the block whose turn comes before. `blocks` is that of `get_blocks`;
+    `last` is the last block that may be submitted now: the next one has to wait for the other run.
     """
-    block = get_blocks(run).get(group_id)
-    if block is None:
-        return []
-    job_ids = _list_array_jobs(run, block - 1)
-    other = run.find_interleaved()
-    return job_ids if other is None else job_ids + _list_array_jobs(other, block - _get_lead(run))
+
+    def __init__(self, run: Run) -> None:
+        self.blocks = get_blocks(run)
+        self.last = math.inf
+        self._jobs = _list_array_jobs(run, self.blocks)
+        self._other_jobs: Mapping[int, Sequence[str]] = {}
+        # the first of two interleaved runs is a block ahead
+        self._lead = 0
+        other = run.find_interleaved()
+        if other is not None:
+            self._lead = int(run.run_id == run.manifest.interleaved[0])
+            blocks = get_blocks(other)
+            self._other_jobs = _list_array_jobs(other, blocks)
+            # a run that is submitted to its end, or cancelled, is not waited for
+            if not any(event.event == CANCELLED for event in read_journal(other.path)):
+                missing = (blocks[name] for name in find_unsubmitted(other) if name in blocks)
+                self.last = min(missing, default=math.inf) + self._lead - 1
+
+    def list_awaited(self, group_id: str) -> list[str]:
+        """Return the ids of the array jobs that a group has to wait for."""
+        if group_id not in self.blocks:
+            return []
+        block = self.blocks[group_id]
+        return [*self._jobs.get(block - 1, ()), *self._other_jobs.get(block - self._lead, ())]
+
+    def add(self, group_id: str, array_job_id: str) -> None:
+        """Add the array job of a group that was submitted."""
+        if group_id in self.blocks:
+            self._jobs.setdefault(self.blocks[group_id], []).append(array_job_id)
 
 
-def _list_array_jobs(run: Run, block: int) -> list[str]:
-    blocks = get_blocks(run)
-    return [
-        event.array_job_id
-        for event in read_whole_journal(run.path)[0]
-        if event.event == SUBMITTED and blocks.get(event.group_id) == block
-    ]
+def _list_array_jobs(run: Run, blocks: Mapping[str, int]) -> dict[int, list[str]]:
+    """Return the ids of the run's array jobs that are in the journal, by block."""
+    found: dict[int, list[str]] = {}
+    for event in read_journal(run.path) if blocks else ():
+        if event.event == SUBMITTED and event.group_id in blocks:
+            found.setdefault(blocks[event.group_id], []).append(event.array_job_id)
+    return found
 
 
-def _get_lead(run: Run) -> int:
-    """Return 1 if a run has the first turn of two interleaved runs: it is a block ahead; else 0."""
-    return 1 if run.run_id == run.manifest.interleaved[0] else 0
-
-
-def find_last_block(run: Run) -> float:
-    """Return the number of the last block that may be submitted now.
-
-    The next one has to wait for the run that is interleaved with this one. Infinite if no run is,
-    or if that run is submitted to its end or cancelled.
-    """
-    other = run.find_interleaved()
-    if other is None or any(event.event == CANCELLED for event in read_journal(other.path)):
-        return math.inf
-    blocks = get_blocks(other)
-    missing = (blocks[name] for name in find_unsubmitted(other) if name in blocks)
-    return min(missing, default=math.inf) + _get_lead(run) - 1
-
-
-def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
+def submit_group(
+    run: Run, group_id: str, lock: int, awaited: Sequence[str] = ()
+) -> tuple[str, str]:
     """Submit a group, journaled before and after; only the process that holds `lock` may call it.
 
-    Returns (id of the array job, ""), or ("", why it was refused). Raises SchedulerError,
-    JournalError, or InputError if a file that the jobs need is missing.
+    The array job starts when those in `awaited` have ended. Returns (id of the array job, ""),
+    or ("", why it was refused). Raises SchedulerError, JournalError, or InputError if a file that
+    the jobs need is missing.
     """
-    executor = _make_executor(run, group_id, lock)
+    executor = _make_executor(run, group_id, lock, awaited)
     append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
     array_job_id, refusal = _call_sbatch(run, group_id, executor)
     if array_job_id:
@@ -200,15 +208,9 @@ def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
 
 def _call_sbatch(run: Run, group_id: str, executor: "Executor") -> tuple[str, str]:
     """Submit a group with its executor; return its job id and "", or "" and Slurm's message."""
-    from dlperf_slurm.scheduler.executors import ScriptCall
-
-    script = run.get_script_path(group_id)
     try:
-        with executor.batch():
-            jobs = [
-                executor.submit(ScriptCall(script, task.array_task_id))
-                for task in run.read_tasks(group_id)
-            ]
+        # the executor submits the group's script instead of this function
+        return executor.submit(submit_group).job_id, ""
     except SchedulerError as error:
         if is_surely_refused(str(error)):
             return "", str(error)
@@ -220,7 +222,6 @@ def _call_sbatch(run: Run, group_id: str, executor: "Executor") -> tuple[str, st
                 f"{error}\nIt is not known whether Slurm accepted the job: {silence}"
             ) from silence
         return (array_job_id, "") if array_job_id is not None else ("", str(error))
-    return jobs[0].job_id.rpartition("_")[0], ""
 
 
 def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import JournalError, SchedulerError
@@ -23,9 +23,8 @@ from dlperf_slurm.scheduler.sbatch_errors import (
     refuse_impossible,
 )
 from dlperf_slurm.scheduler.submit import (
-    find_last_block,
+    BlockOrder,
     find_unsubmitted,
-    get_blocks,
     recover_interrupted,
     submit_group,
 )
@@ -189,55 +188,51 @@ class Submitter:
         self._full.clear()
         if self.run.manifest.max_submitted is not None and group_ids:
             self._queued = self._count_jobs()
-        blocks = get_blocks(self.run)
-        last_block = find_last_block(self.run)
+        order = BlockOrder(self.run)
         for group_id in group_ids:
             if group_id in self.refused:
                 continue
-            block = blocks.get(group_id, 1)
-            missing = [name for name in self.refused if blocks.get(name, 1) < block]
-            hindrance = self._find_hindrance(group_id, blocks)
+            block = order.blocks.get(group_id, 1)
+            missing = [name for name in self.refused if order.blocks.get(name, 1) < block]
+            earlier = [name for name in self.waiting if order.blocks.get(name, 1) < block]
+            size = self.run.count_jobs(group_id)
             if missing:
                 self._refuse(group_id, f"{missing[0]}, which must run first, was refused")
-            elif blocks.get(group_id, 0) > last_block:
+            elif order.blocks.get(group_id, 0) > order.last:
                 # without a message: that run's own messages say why it waits
                 self.waiting[group_id] = (
                     "the run interleaved with this one has to be submitted first; "
                     "resume that run too"
                 )
-            elif hindrance:
+            elif earlier:
+                self._wait(group_id, f"{earlier[0]} must run first")
+            elif hindrance := self._find_limit(size):
                 self._wait(group_id, hindrance)
             else:
-                self._submit_group(group_id, lock)
+                self._submit_group(group_id, lock, order, size)
 
-    def _find_hindrance(self, group_id: str, blocks: Mapping[str, int]) -> str:
-        """Return why a group cannot be submitted now, or "" if it can.
-
-        Groups of an earlier block are waiting, or a limit on jobs is reached. `blocks` has the
-        block number of each group, as `get_blocks` returns.
-        """
-        block = blocks.get(group_id, 1)
-        earlier = [name for name in self.waiting if blocks.get(name, 1) < block]
-        if earlier:
-            return f"{earlier[0]} must run first"
-        size, limit = self.run.count_jobs(group_id), self.run.manifest.max_submitted
+    def _find_limit(self, size: int) -> str:
+        """Return the limit on jobs that is reached with `size` more jobs, or "" if none is."""
+        limit = self.run.manifest.max_submitted
         if limit is not None and self._queued + size > limit:
             return f"more than max_submitted = {limit} jobs (site file) would be in the queue"
         return next((words for other, words in self._full.items() if other <= size), "")
 
-    def _submit_group(self, group_id: str, lock: int) -> None:
-        """Submit a group, and remember whether it waits or was refused.
+    def _submit_group(self, group_id: str, lock: int, order: BlockOrder, size: int) -> None:
+        """Submit a group of `size` jobs, and remember whether it waits or was refused.
 
         Raises SchedulerError, with the group's name, if the scheduler does not answer.
         """
-        array_job_id, refusal = submit_group(self.run, group_id, lock)
+        awaited = order.list_awaited(group_id)
+        array_job_id, refusal = submit_group(self.run, group_id, lock, awaited)
         if array_job_id:
+            order.add(group_id, array_job_id)
             self.started += 1
-            self._queued += self.run.count_jobs(group_id)
+            self._queued += size
             self.waiting.pop(group_id, None)
             self._report(f"{group_id}: array job {array_job_id}")
         elif is_limit_that_passes(refusal):
-            self._full[self.run.count_jobs(group_id)] = refusal
+            self._full[size] = refusal
             self._wait(group_id, refusal)
         elif is_no_answer(refusal):
             raise SchedulerError(

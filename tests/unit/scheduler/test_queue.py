@@ -9,10 +9,8 @@ import pytest
 from builders import print_queue, show_queue, write_program
 
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.scheduler.executors import LocalArrayTaskJob, SlurmArrayTaskJob
 from dlperf_slurm.scheduler.queue import (
     SEPARATOR,
-    ProcessWatcher,
     QueueWatcher,
     TruncatedListError,
     parse_ids,
@@ -258,31 +256,5 @@ def test_oldest_array_job_is_found_by_its_name(bin_dir, queued, accounted, found
     assert make_watcher().find_array_job_id() is None
 
 
-JOB_ID = "7_3"
-
-
 def test_installed_version_is_one_that_the_overrides_were_written_for():
     assert version("submitit").startswith("1.5.")
-
-
-def test_question_in_cache_mode_calls_nobody(home):
-    watcher = QueueWatcher((), since=None)
-    job = SlurmArrayTaskJob(home, JOB_ID, watcher)
-    assert job.get_info(mode="cache") == {}
-    assert watcher.calls == {"squeue": 0, "sacct": 0}
-
-
-@pytest.mark.parametrize(
-    ("make_job", "make_watcher"),
-    [
-        (SlurmArrayTaskJob, lambda: QueueWatcher((), since=None)),
-        (LocalArrayTaskJob, ProcessWatcher),
-    ],
-    ids=["slurm", "local"],
-)
-def test_job_registers_its_array_task_in_its_own_watcher(home, make_job, make_watcher):
-    mine, other = make_watcher(), make_watcher()
-    job = make_job(home, JOB_ID, mine)
-    assert job.job_id == JOB_ID
-    assert mine.followed == {JOB_ID}
-    assert other.followed == set()
