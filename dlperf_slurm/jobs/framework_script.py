@@ -9,7 +9,6 @@ from typing import Optional
 from dlperf_slurm.config.folders import CUDA
 from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
-from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
 from dlperf_slurm.jobs.launch_command import make_container_parts, make_starter
 from dlperf_slurm.jobs.node_prolog import list_data_folders, list_starting_words
@@ -28,28 +27,16 @@ SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 
 
 @dataclass(frozen=True)
-class NamedImage:
-    """The container image of the ranks, as the record names it.
-
-    `digest_arguments` are the arguments of `worker.image_digest`: the image, and the command that
-    prints its digest.
-    """
-
-    runtime: str
-    image: str
-    digest_arguments: Sequence[str]
-
-
-@dataclass(frozen=True)
 class FrameworkScript:
     """The template values of one framework's part of a job script: a set of bash functions.
 
     `name` is the suffix of their names. `host_python` is set only if the batch host uses another
-    Python than the ranks; else `own_python` may be the path of the environment's. `has_secret`:
-    ranks connect without MPI and need a shared secret. `search_command` is set if array tasks
-    search for their batch size, `node_command` if nodes run a setup or checks before the ranks;
-    `script_commands` has the command of each function that runs an external script,
-    `profile_commands` that of the ranks under each profiler.
+    Python than the ranks; else `own_python` may be the path of the environment's. For a container,
+    `image_arguments` are those of `worker.image_digest`: the image, and the command that prints its
+    digest. `has_secret`: ranks connect without MPI and need a shared secret. `search_command` is
+    set if array tasks search for their batch size, `node_command` if nodes run a setup or checks
+    before the ranks; `script_commands` has the command of each function that runs an external
+    script, `profile_commands` that of the ranks under each profiler.
     """
 
     name: str
@@ -57,7 +44,8 @@ class FrameworkScript:
     setup: Sequence[str]
     modules: Sequence[str]
     host_python: Optional[str]
-    named_image: Optional[NamedImage]
+    container_runtime: Optional[str]
+    image_arguments: Sequence[str]
     bin_dir: Optional[str]
     own_python: Optional[str]
     env: Sequence[tuple[str, str]]
@@ -149,7 +137,8 @@ def make_framework_script(
     is_on_host = not chosen.host_python and not chosen.container
     host_python = chosen.host_python or (HOST_PYTHON if chosen.container else chosen.python)
     on_host = [host_python, *worker]
-    start = make_starter(kind, site, folders)
+    container = make_container_parts(site, kind, folders)
+    start = make_starter(kind, site, container)
     verb, *options = worker_command
     traced = {TORCH: "trace"}
     script_commands = {"script": ["bash"], "script_ranks": start(["bash"])}
@@ -161,14 +150,19 @@ def make_framework_script(
         setup=chosen.setup,
         modules=chosen.modules,
         host_python=None if is_on_host else host_python,
-        named_image=_name_image(kind, site, folders),
+        container_runtime=chosen.container.runtime if chosen.container else None,
+        image_arguments=(
+            [ShellTemplate(chosen.container.image), *container.digest_command]
+            if chosen.container
+            else ()
+        ),
         bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,
         own_python=(
             f"{chosen.venv}/bin/{chosen.python}"
             if chosen.venv and is_on_host and "/" not in chosen.python
             else None
         ),
-        env=sort_items({**own_env, **chosen.env}),
+        env=sorted({**own_env, **chosen.env}.items()),
         has_secret=site.ranks != MPI,
         has_torchrun=site.starting_launcher == TORCHRUN,
         launch_command=start([chosen.python, *worker, verb, *options]),
@@ -185,27 +179,9 @@ def make_framework_script(
             for tool, words in PROFILERS.items()
             if f"{STARTER_PREFIX}{tool}" in starters
         ],
-        node_command=_make_node_command(site, kind.topology, on_host, node_file),
+        node_command=(
+            [*list_starting_words(site, kind.topology), *on_host, "node", node_file]
+            if node_file
+            else ()
+        ),
     )
-
-
-def _make_node_command(
-    site: Site, topology: Topology, on_host: Sequence[str], node_file: Optional[str]
-) -> Sequence[str]:
-    if node_file is None:
-        return ()
-    return [*list_starting_words(site, topology), *on_host, "node", node_file]
-
-
-def _name_image(kind: JobKind, site: Site, folders: Sequence[str]) -> Optional[NamedImage]:
-    container = site.find_environment(kind.framework).container
-    if container is None:
-        return None
-    command = make_container_parts(site, kind, folders).digest_command
-    image = container.image
-    return NamedImage(container.runtime, image, [ShellTemplate(image), *command])
-
-
-def sort_items(values: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the items of a table, sorted by key, so that the same input renders the same bytes."""
-    return sorted(values.items())

@@ -1,18 +1,20 @@
 """A kind of job on its site, and a program -> the command line that starts it on all ranks.
 
 The order is launcher, the site's wrapper, container, `env` with the variables of ranks, program.
+Values of a site file may be Jinja2 templates, such as `--nodes={{ nodes }}`, whose `nodes` comes
+from the topology of the job.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dlperf_slurm.config.folders import CUDA
-from dlperf_slurm.config.job_settings import Container, Environment
+from dlperf_slurm.config.job_settings import Environment, check_directive
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.containers import RUNTIMES, ContainerOptions, ContainerStart, Mount, parse_mount
+from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.templating import JobValues, list_job_values, render_word, render_words
 from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, RankLayout, ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI
 from dlperf_slurm.worker.telemetry.sources import ENERGY_VARIABLE
@@ -23,17 +25,16 @@ INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 def make_starter(
-    kind: JobKind, site: Site, folders: Sequence[str]
+    kind: JobKind, site: Site, container: ContainerOptions
 ) -> Callable[[Sequence[str]], list[str]]:
     """Return a function that makes the command line that starts a program on all ranks.
 
-    The function gets the program's command line and puts the launcher's before it. `folders`, in
-    which `${NAME}` is expanded, are mounted in containers. Raises InputError if a value of the site
-    is not a valid template.
+    The function gets the program's command line and puts the launcher's before it. `container` is
+    that of `make_container_parts`. Raises InputError if a value of the site is not a valid
+    template.
     """
     chosen = site.find_environment(kind.framework)
     values = list_job_values(site, kind)
-    parts = make_container_parts(site, kind, folders)
     energy = {ENERGY_VARIABLE: site.node.energy_command} if site.node.energy_command else {}
     rank_env = {**energy, **_choose_interface(site, chosen), **site.rank_env, **chosen.rank_env}
     assignments = [ShellTemplate(f"{name}={value}") for name, value in sorted(rank_env.items())]
@@ -42,8 +43,11 @@ def make_starter(
         topology=kind.topology,
         cpus_per_rank=site.cpus_per_rank,
         mpi=site.launcher.mpi if site.ranks == MPI else NO_MPI,
-        flags=[*render_words(site.launcher.flags, values, "launcher.flags"), *parts.launcher_flags],
-        wrapper=[*render_words(chosen.wrapper, values, f"{where}.wrapper"), *parts.wrapper],
+        flags=[
+            *render_words(site.launcher.flags, values, "launcher.flags"),
+            *container.launcher_flags,
+        ],
+        wrapper=[*render_words(chosen.wrapper, values, f"{where}.wrapper"), *container.wrapper],
         command=_split_command(site.launcher.command, values),
         by_node=site.task_request == "ntasks-per-node",
         host_suffix=site.rendezvous.host_suffix,
@@ -64,7 +68,7 @@ def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
     return {name: interface for name in INTERFACE_VARIABLES if interface and name not in own}
 
 
-def _split_command(text: str, values: JobValues) -> list[str]:
+def _split_command(text: str, values: Mapping[str, object]) -> list[str]:
     filled = render_word(text, values, "launcher.command")
     try:
         return [ShellTemplate(word) for word in shlex.split(filled)]
@@ -72,20 +76,34 @@ def _split_command(text: str, values: JobValues) -> list[str]:
         raise InputError(f"launcher.command: {filled!r}: {error}") from error
 
 
-def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> ContainerOptions:
+def make_container_parts(
+    site: Site, kind: JobKind, folders: Sequence[str] = ()
+) -> ContainerOptions:
     """Return the options and command prefix of a framework's container; empty without a container.
 
-    `folders` are mounted in the container.
+    `folders`, in which the job expands `${NAME}`, are mounted in the container.
     """
     chosen = site.find_environment(kind.framework)
-    if chosen.container is None:
+    container = chosen.container
+    if container is None:
         return ContainerOptions()
     key = f"environments.{kind.framework}.container"
-    start = _describe_start(chosen, chosen.container, site, kind, folders, key)
-    parts = RUNTIMES[chosen.container.runtime](start)
+    values = list_job_values(site, kind)
+    mounts = render_words(container.mounts, values, f"{key}.mounts")
+    names = {*site.env, *site.rank_env, *site.env_from, *chosen.env, *chosen.rank_env}
+    parts = RUNTIMES[container.runtime](
+        ContainerStart(
+            image=container.image,
+            options=render_words(container.options, values, f"{key}.options"),
+            folders=[Mount(folder, folder) for folder in folders],
+            mounts=[parse_mount(text) for text in mounts],
+            has_entrypoint=container.entrypoint,
+            env_names=sorted(names),
+        )
+    )
     if parts.launcher_flags and site.launcher.name not in LAUNCHERS_BY_SRUN:
         raise InputError(
-            f"{key}.runtime: {chosen.container.runtime!r} is an option of srun, but the launcher "
+            f"{key}.runtime: {container.runtime!r} is an option of srun, but the launcher "
             f"is {site.launcher.name!r}; use launcher 'srun', or another runtime"
         )
     return ContainerOptions(
@@ -96,23 +114,49 @@ def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> C
     )
 
 
-def _describe_start(
-    chosen: Environment,
-    container: Container,
-    site: Site,
-    kind: JobKind,
-    folders: Sequence[str],
-    key: str,
-) -> ContainerStart:
-    """Return a framework's container image, with its options and mounts rendered for the job."""
-    values = list_job_values(site, kind)
-    mounts = render_words(container.mounts, values, f"{key}.mounts")
-    names = {*site.env, *site.rank_env, *site.env_from, *chosen.env, *chosen.rank_env}
-    return ContainerStart(
-        image=container.image,
-        options=render_words(container.options, values, f"{key}.options"),
-        folders=[Mount(folder, folder) for folder in folders],
-        mounts=[parse_mount(text) for text in mounts],
-        has_entrypoint=container.entrypoint,
-        env_names=sorted(names),
-    )
+def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
+    """Return the values that templates in `directives` may use, such as `nodes`, by name."""
+    return {
+        "topology": str(topology),
+        "nodes": topology.nodes,
+        "devices_per_node": topology.devices_per_node,
+        "world_size": topology.world_size,
+        "cpus_per_rank": site.cpus_per_rank,
+    }
+
+
+def list_job_values(site: Site, kind: JobKind) -> dict[str, object]:
+    """Return the values that settings of the launch command may use, by name.
+
+    Those of `list_shape_values`, and `framework` and `gradient_sync`.
+    """
+    shape = list_shape_values(site, kind.topology)
+    return {**shape, "framework": kind.framework, "gradient_sync": kind.gradient_sync}
+
+
+def render_word(text: str, values: Mapping[str, object], key: str) -> str:
+    """Render the template in a setting, "--nodes={{ nodes }}"; text without `{{` stays as it is.
+
+    Raises InputError, whose message begins with `key`, the setting in the site file.
+    """
+    if "{{" not in text and "{%" not in text and "{#" not in text:
+        return text
+    # imported only if needed, as it loads Jinja2
+    from dlperf_slurm.jobs.sandbox import render_setting
+
+    return render_setting(text, values, key)
+
+
+def render_words(words: Sequence[str], values: Mapping[str, object], key: str) -> list[str]:
+    """Render the words of a command line; the job's bash expands `${NAME}` in the results."""
+    return [ShellTemplate(render_word(word, values, key)) for word in words]
+
+
+def render_directives(site: Site, topology: Topology) -> list[str]:
+    """Render the site's #SBATCH directives for a topology; raises InputError for an invalid one."""
+    values = list_shape_values(site, topology)
+    filled = [render_word(line, values, "directives") for line in site.directives]
+    try:
+        return [check_directive(line) for line in filled]
+    except ValueError as error:
+        raise InputError(f"directives: {error}") from error

@@ -1,7 +1,6 @@
 """Plan x site -> the text of every job script, by Jinja2; the same input gives the same bytes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -16,20 +15,14 @@ from dlperf_slurm.contract.nodes import format_node_work
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.framework_script import (
     RUN_COMMAND,
-    FrameworkScript,
     make_framework_script,
     make_framework_scripts,
-    sort_items,
 )
 from dlperf_slurm.jobs.grouping import END_SECONDS, Group, get_warning_seconds
+from dlperf_slurm.jobs.launch_command import make_container_parts, render_directives
 from dlperf_slurm.jobs.node_prolog import make_node_work
 from dlperf_slurm.jobs.quoting import escape_pattern
-from dlperf_slurm.jobs.resources import (
-    list_account_options,
-    list_container_directives,
-    make_gpu_directive,
-    make_task_directives,
-)
+from dlperf_slurm.jobs.resources import Option, list_account_options, list_resource_options
 from dlperf_slurm.jobs.run_directory import PRIVATE_FILE, make_job_name
 from dlperf_slurm.jobs.sandbox import (
     BoundedEnvironment,
@@ -38,46 +31,9 @@ from dlperf_slurm.jobs.sandbox import (
     make_environment,
 )
 from dlperf_slurm.jobs.task_tables import TaskTables
-from dlperf_slurm.jobs.templating import render_directives
 
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
-
-
-@dataclass(frozen=True)
-class JobScript:
-    """The template values of one sbatch script."""
-
-    job_name: str
-    group_id: str
-    run_dir: str
-    header: str
-    last_array_task_id: int
-    last_element: Optional[int]
-    tasks_per_job: Optional[int]
-    array_throttle: Optional[int]
-    nodes: int
-    devices_per_node: int
-    cpus_per_rank: int
-    task_directives: Sequence[str]
-    gpu_directive: Optional[str]
-    memory_mib_per_node: Optional[int]
-    exclusive: bool
-    job_minutes: int
-    job_warning_seconds: int
-    time_limit_minutes: int
-    end_seconds: int
-    warning_seconds: int
-    who_and_where: Sequence[tuple[str, str]]
-    log_pattern: str
-    directives: Sequence[str]
-    setup: Sequence[str]
-    modules: Sequence[str]
-    after_modules: Sequence[str]
-    env: Sequence[tuple[str, str]]
-    private_file: Optional[str]
-    umask: Optional[str]
-    frameworks: Sequence[FrameworkScript]
 
 
 def render_scripts(
@@ -124,8 +80,27 @@ def render_scripts(
                 node_file and f"{run_dir}/{node_file}",
                 worker_command,
             )
-            job = make_job_script(group, common, scripts, run_id, run_dir, header)
-            text = environment.get_template(name).render(job=job)
+            text = environment.get_template(name).render(
+                header=header,
+                options=list_options(group, common, run_id, run_dir),
+                directives=[
+                    *make_container_parts(common, group.kinds[0]).directives,
+                    *render_directives(common, group.topology),
+                    *[f"--nodelist={group.node}"] * bool(group.node),
+                ],
+                umask=f"{common.file_mask:03o}" if common.umask or common.group else None,
+                run_dir=str(run_dir),
+                group_id=group.group_id,
+                arrays=common.arrays,
+                tasks_per_job=group.tasks_per_job,
+                last_array_task_id=len(group.array_tasks) - 1,
+                limit_seconds=60 * group.time_limit_minutes,
+                warning_seconds=get_warning_seconds(group.time_limit_minutes),
+                end_seconds=END_SECONDS,
+                private_file=PRIVATE_FILE if common.env_from else None,
+                frameworks=list({script.name: script for script in scripts.values()}.values()),
+                **_list_preparation(common),
+            )
         except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
             # the last three are raised by expressions of the template
             raise InputError(f"{name}: {type(error).__name__}: {error}") from error
@@ -172,14 +147,21 @@ def render_verification(
     begin_rendering()
     return environment.get_template(VERIFY_TEMPLATE).render(
         framework=script,
-        cpus_per_rank=site.cpus_per_rank,
-        setup=site.setup,
-        modules=site.modules,
-        after_modules=site.after_modules,
-        env=sort_items(site.env),
         run_dir=str(run_dir),
         attempt_dir=str(attempt_dir),
+        **_list_preparation(site),
     )
+
+
+def _list_preparation(site: Site) -> dict[str, object]:
+    """Return the template values of what a script does before it starts a framework, by name."""
+    return {
+        "cpus_per_rank": site.cpus_per_rank,
+        "setup": site.setup,
+        "modules": site.modules,
+        "after_modules": site.after_modules,
+        "env": sorted(site.env.items()),
+    }
 
 
 def get_common_site(sites: Sequence[Site]) -> Site:
@@ -192,55 +174,21 @@ def get_common_site(sites: Sequence[Site]) -> Site:
     return sites[0].model_copy(update={"env": dict(shared)})
 
 
-def make_job_script(
-    group: Group,
-    site: Site,
-    scripts: Mapping[JobKind, FrameworkScript],
-    run_id: str,
-    run_dir: Path,
-    header: str,
-) -> JobScript:
-    """Return the template values of a group's script; raise InputError for an invalid directive.
-
-    `header` is the first comment.
-    """
+def list_options(group: Group, site: Site, run_id: str, run_dir: Path) -> list[Option]:
+    """List the sbatch options of a group's script in their order, without the site's directives."""
+    throttle = 1 if group.node else site.array_throttle
+    array = f"0-{group.job_count - 1}" + (f"%{throttle}" if throttle else "")
+    warning_seconds = get_warning_seconds(group.job_minutes)
     # a plain job counts as element 0 of an array
     log_name = "%A_%a" if site.arrays else "%j_0"
-    # equal for all kinds of job in a group
-    container_directives = list_container_directives(site, next(iter(scripts)))
-    return JobScript(
-        job_name=make_job_name(run_id, group.group_id),
-        group_id=group.group_id,
-        run_dir=str(run_dir),
-        header=header,
-        last_array_task_id=len(group.array_tasks) - 1,
-        last_element=group.job_count - 1 if site.arrays else None,
-        tasks_per_job=group.tasks_per_job,
-        array_throttle=1 if group.node else site.array_throttle,
-        nodes=group.topology.nodes,
-        devices_per_node=group.topology.devices_per_node,
-        cpus_per_rank=site.cpus_per_rank,
-        task_directives=make_task_directives(site, group.topology),
-        gpu_directive=make_gpu_directive(site, group.topology.devices_per_node),
-        memory_mib_per_node=site.memory_mib_per_node,
-        exclusive=site.exclusive,
-        job_minutes=group.job_minutes,
-        job_warning_seconds=get_warning_seconds(group.job_minutes),
-        time_limit_minutes=group.time_limit_minutes,
-        end_seconds=END_SECONDS,
-        warning_seconds=get_warning_seconds(group.time_limit_minutes),
-        who_and_where=list_account_options(site),
-        log_pattern=f"{escape_pattern(f'{run_dir}/scripts')}/{log_name}.log",
-        directives=[
-            *container_directives,
-            *render_directives(site, group.topology),
-            *[f"--nodelist={group.node}"] * bool(group.node),
-        ],
-        setup=site.setup,
-        modules=site.modules,
-        after_modules=site.after_modules,
-        env=sort_items(site.env),
-        private_file=PRIVATE_FILE if site.env_from else None,
-        umask=f"{site.file_mask:03o}" if site.umask or site.group else None,
-        frameworks=list({script.name: script for script in scripts.values()}.values()),
-    )
+    return [
+        ("job-name", make_job_name(run_id, group.group_id)),
+        *([("array", array)] if site.arrays else []),
+        ("nodes", str(group.topology.nodes)),
+        *list_resource_options(site, group.topology),
+        ("time", str(group.job_minutes)),
+        *([("signal", f"B:USR1@{warning_seconds}")] if warning_seconds else []),
+        *list_account_options(site),
+        ("output", f"{escape_pattern(f'{run_dir}/scripts')}/{log_name}.log"),
+        ("open-mode", "append"),
+    ]

@@ -224,7 +224,7 @@ def test_epilogue_of_an_own_template_is_what_the_harness_runs_at_the_end(text):
     ("text", "answer"),
     [
         ("{{ nothing }}", "cluster.sbatch.j2: UndefinedError: 'nothing' is undefined"),
-        ("{{ job.nothing }}", "cluster.sbatch.j2: UndefinedError: .* no attribute 'nothing'"),
+        ("{{ options.nothing }}", "cluster.sbatch.j2: UndefinedError: .* no attribute 'nothing'"),
         ("{{ 1 | nofilter }}", "cluster.sbatch.j2: TemplateAssertionError: .*nofilter"),
     ],
 )
