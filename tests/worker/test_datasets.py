@@ -15,7 +15,6 @@ from dlperf_slurm.worker.datasets.batches import (
     list_indices,
     narrow_integers,
     pad_batch,
-    split_for_training,
     split_for_validation,
     spread_labels,
 )
@@ -37,11 +36,6 @@ def is_equal(one, other):
     )
 
 
-def split_over_ranks(split, count, world_size, batch_size):
-    ranks = range(world_size)
-    return [split(numpy.arange(count), rank, world_size, batch_size) for rank in ranks]
-
-
 def test_epoch_is_in_the_order_of_the_files_or_shuffled_alike_under_every_numpy():
     assert list_indices(5, seed=3, epoch=2, is_shuffled=False).tolist() == [0, 1, 2, 3, 4]
     orders = [list_indices(8, *key, is_shuffled=True).tolist() for key in ((3, 2), (4, 2), (3, 3))]
@@ -49,18 +43,12 @@ def test_epoch_is_in_the_order_of_the_files_or_shuffled_alike_under_every_numpy(
     assert orders[0] not in orders[1:]
 
 
-def test_global_batches_follow_each_other_and_the_ranks_in_them():
-    # the ninth is no whole global batch
-    ranks = split_over_ranks(split_for_training, 9, 2, 2)
-    assert [batches.tolist() for batches in ranks] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
-    with pytest.raises(DataError, match=r"11 training samples .* 12"):
-        split_for_training(numpy.arange(11), 0, 3, 4)
-
-
 @pytest.mark.parametrize("world_size", [1, 3, 8])
 @pytest.mark.parametrize("count", [1, 7, 24, 25])
 def test_validation_sees_each_sample_once_in_as_many_batches_on_each_rank(count, world_size):
-    ranks = split_over_ranks(split_for_validation, count, world_size, 4)
+    ranks = [
+        split_for_validation(numpy.arange(count), rank, world_size, 4) for rank in range(world_size)
+    ]
     seen = [index for batches in ranks for batch in batches for index in batch]
     assert sorted(seen) == list(range(count))
     # in turn, so that no rank has two more than another
@@ -133,6 +121,9 @@ def test_each_sample_is_in_one_batch_of_one_rank_and_epochs_differ():
         assert {key[0] for key in keys} == {epoch}
         epochs.append([index for _, index in keys])
         assert len(set(epochs[-1])) == 24
+        # global batches follow each other, and the ranks in them
+        joined = [index for n in range(3) for order in orders for _, index in order[3 * epoch + n]]
+        assert joined == list_indices(27, CASE.seed, epoch, is_shuffled=True).tolist()[:24]
     assert epochs[0] != epochs[1] != epochs[2]
 
 

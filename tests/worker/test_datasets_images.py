@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_slurm.worker.datasets import augment
+from dlperf_slurm.worker.datasets import augment, images
 from dlperf_slurm.worker.datasets.description import DataError
-from dlperf_slurm.worker.datasets.images import ImageFolder
 from dlperf_slurm.worker.models.resnet50 import Definition
 from dlperf_slurm.worker.synthetic_batch import make_batch
 
@@ -56,7 +55,7 @@ def folder(tmp_path):
 
 
 def open_folder(folder, split="train", definition=SMALL, seed=5):
-    return ImageFolder(str(folder), split, definition, seed)
+    return images.Folder(str(folder), split, definition, seed)
 
 
 @pytest.mark.parametrize("augmentation", ["crop-and-flip", "shift"])

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 def open_dataset(case: Case, split: str) -> "Dataset":
     """Open the files of `case.data_dir` for the case's model; `split` is "train" or "val".
 
-    The model's kind of input is the name of the module of this package that reads them. Raises
-    DataError, with a remedy, if the folder does not fit the model.
+    The model's kind of input is the name of the module of this package that reads them, as its
+    class `Folder`. Raises DataError, with a remedy, if the files do not fit the model.
     """
     model = load_model(case.model)
     reader: Any = import_module(f"{__name__}.{model.INPUT}")
     definition = model.Definition(**case.model_parameters)
-    dataset: "Dataset" = reader.open_folder(case.data_dir, split, definition, case.seed)
+    dataset: "Dataset" = reader.Folder(case.data_dir, split, definition, case.seed)
     return dataset

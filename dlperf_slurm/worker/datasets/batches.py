@@ -26,26 +26,6 @@ def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> "NDArr
     return numpy.random.RandomState([seed, epoch]).permutation(count).astype(numpy.int64)
 
 
-def split_for_training(
-    indices: "NDArray[Any]", rank: int, world_size: int, batch_size_per_device: int
-) -> "NDArray[Any]":
-    """Return the batches of one rank: [global batches, batch_size_per_device].
-
-    Global batches are consecutive in `indices`, and within each of them the ranks. The remainder at
-    the end is dropped, so that all batches are full and all ranks have the same number. Raises
-    DataError if there is less than one global batch.
-    """
-    global_batch_size = world_size * batch_size_per_device
-    steps = len(indices) // global_batch_size
-    if steps == 0:
-        raise DataError(
-            f"{len(indices)} training samples are fewer than the global batch size of "
-            f"{global_batch_size}; use a smaller batch size, fewer devices or more data"
-        )
-    whole = indices[: steps * global_batch_size]
-    return whole.reshape(steps, world_size, batch_size_per_device)[:, rank]
-
-
 def split_for_validation(
     indices: "NDArray[Any]", rank: int, world_size: int, batch_size_per_device: int
 ) -> "List[NDArray[Any]]":
@@ -163,11 +143,12 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
         return [(epoch, int(index)) for index in self._epoch_batches[batch]]
 
     def _split(self, epoch: int) -> Any:
-        """Return this rank's samples of an epoch: [batch, batch_size_per_device]."""
+        """Return this rank's samples of an epoch: [batch, batch_size_per_device].
+
+        Global batches follow each other in the order of the epoch, and within each the ranks.
+        """
+        import numpy
+
         indices = list_indices(self._sample_count, self._case.seed, epoch, is_shuffled=True)
-        return split_for_training(
-            indices,
-            self._rank_info.rank,
-            self._rank_info.world_size,
-            self._case.axes.batch_size,
-        )
+        shape = (self.batches_per_epoch, self._rank_info.world_size, self._case.axes.batch_size)
+        return indices[: numpy.prod(shape)].reshape(shape)[:, self._rank_info.rank]

@@ -40,15 +40,7 @@ SUFFIXES = (b".jpeg", b".jpg", b".png")
 LAYOUT = "train/CLASS/*.jpeg and val/CLASS/*.jpeg"
 
 
-def open_folder(data_dir: str, split: str, definition: "ImageModel", seed: int) -> "ImageFolder":
-    """Open one split of a folder in ImageNet's layout.
-
-    Raises DataError, with a remedy, if the folder is not one, or has more classes than the model.
-    """
-    return ImageFolder(data_dir, split, definition, seed)
-
-
-class ImageFolder:
+class Folder:
     """One split of a folder; images are listed when it is opened, and decoded when read."""
 
     def __init__(self, data_dir: str, split: str, definition: "ImageModel", seed: int) -> None:

@@ -1,14 +1,20 @@
-"""The files of a tokenized text -> its ids, sentences and documents, memory-mapped.
+"""A folder of tokenized text -> the ids, sentences and documents of a split, memory-mapped.
 
-ids.npy               uint16 or int32 [ids]: all token ids of the text, one after the other
-sentence_starts.npy   int64 [sentences]: index into `ids` of each start, ascending from 0
-document_starts.npy   int64 [documents]: index of its first sentence, ascending from 0
+dataset.json                a TextDescription
+SPLIT/ids.npy               uint16 or int32 [ids]: all token ids of the text, one after the other
+SPLIT/sentence_starts.npy   int64 [sentences]: index into `ids` of each start, ascending from 0
+SPLIT/document_starts.npy   int64 [documents]: index of its first sentence, ascending from 0
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, Tuple
 
-from dlperf_slurm.worker.datasets.description import DataError
+from dlperf_slurm.worker.datasets.description import (
+    DESCRIPTION_FILE,
+    DataError,
+    TextDescription,
+    read_description,
+)
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -20,22 +26,70 @@ SENTENCES_FILE = "sentence_starts.npy"
 DOCUMENTS_FILE = "document_starts.npy"
 
 
-class Text(NamedTuple):
-    """A text's ids, sentences and documents.
+class Text:
+    """One split of a text: its ids, sentences and documents.
 
     A position is an index into `ids`; positions past the end wrap around to 0.
     """
 
-    ids: "NDArray[Any]"
-    sentence_starts: "NDArray[Any]"
-    document_starts: "NDArray[Any]"
+    def __init__(self, data_dir: str, split: str, vocabulary_size: int) -> None:
+        """Open the files of a split for a model with this vocabulary.
+
+        Raises DataError, with a remedy, if the files cannot be used or do not fit the model.
+        """
+        self._arguments = (data_dir, split, vocabulary_size)
+        self.description = self._describe(vocabulary_size)
+        folder = Path(data_dir) / split
+        self.ids = _map_array(folder / IDS_FILE)
+        self.sentence_starts = _map_array(folder / SENTENCES_FILE)
+        self.document_starts = _map_array(folder / DOCUMENTS_FILE)
+        for name, starts, end in (
+            (SENTENCES_FILE, self.sentence_starts, len(self.ids)),
+            (DOCUMENTS_FILE, self.document_starts, len(self.sentence_starts)),
+        ):
+            if not len(starts) or starts[0] != 0 or starts[-1] >= end:
+                raise DataError(
+                    f"{str(folder / name)!r} must begin with 0 and end below {end}; generate the "
+                    "data set again"
+                )
+
+    def __reduce__(self) -> Any:
+        # a copy opens the files again: pickling a memory map would read and send the whole array
+        return type(self), self._arguments
+
+    def _describe(self, vocabulary_size: int) -> TextDescription:
+        path = str(Path(self._arguments[0]) / DESCRIPTION_FILE)
+        try:
+            description = read_description(Path(self._arguments[0]), TextDescription)
+        except OSError as error:
+            raise DataError(
+                f"{path!r} cannot be read ({error.strerror}); to generate such a data set: "
+                "`dlperf-slurm data make text`"
+            ) from error
+        if description.vocabulary_size > vocabulary_size:
+            raise DataError(
+                f"{path!r}: vocabulary_size is {description.vocabulary_size}, but the model's is "
+                f"{vocabulary_size}; set it in the [[model]] table of the matrix, or generate a "
+                f"data set with --vocabulary {vocabulary_size}"
+            )
+        return description
 
     def read_ids(self, position: int, count: int) -> "NDArray[Any]":
-        """Return `count` ids from `position` on, int64 [count]."""
+        """Return `count` ids from `position` on, int64 [count].
+
+        Raises DataError for an id outside of the vocabulary, which would crash a device.
+        """
         import numpy
 
         positions = numpy.arange(position, position + count)
-        return numpy.asarray(self.ids.take(positions, mode="wrap"), numpy.int64)
+        ids = numpy.asarray(self.ids.take(positions, mode="wrap"), numpy.int64)
+        least, largest = int(ids.min()), int(ids.max())
+        if least < 0 or largest >= self.description.vocabulary_size:
+            raise DataError(
+                f"{self._arguments[0]!r} has ids {least} to {largest}, but the vocabulary_size in "
+                f"its {DESCRIPTION_FILE} is {self.description.vocabulary_size}; correct one of them"
+            )
+        return ids
 
     def find_sentence(self, position: int) -> int:
         """Return the index of the sentence that contains a position."""
@@ -58,24 +112,6 @@ class Text(NamedTuple):
         first, end = self.find_document(sentence)
         other = int(random.randint(len(self.sentence_starts) - (end - first)))
         return other if other < first else other + end - first
-
-
-def open_text(folder: Path) -> Text:
-    """Open the text of a split.
-
-    Raises DataError, naming the file, if the files cannot be used.
-    """
-    text = Text(*(_map_array(folder / n) for n in (IDS_FILE, SENTENCES_FILE, DOCUMENTS_FILE)))
-    for name, starts, end in (
-        (SENTENCES_FILE, text.sentence_starts, len(text.ids)),
-        (DOCUMENTS_FILE, text.document_starts, len(text.sentence_starts)),
-    ):
-        if not len(starts) or starts[0] != 0 or starts[-1] >= end:
-            raise DataError(
-                f"{str(folder / name)!r} must begin with 0 and end below {end}; generate the data "
-                "set again"
-            )
-    return text
 
 
 def _map_array(path: Path) -> "NDArray[Any]":

@@ -1,12 +1,9 @@
 """A folder of tokenized text -> BERT pre-training samples: masked tokens and next sentence.
 
-    DIRECTORY/dataset.json  DIRECTORY/train/*.npy  DIRECTORY/val/*.npy
-
-dataset.json is a TextDescription; the arrays are those of `text`. The text has ordinary tokens
-only: [CLS] and [SEP] are added here.
+The files are those of `text`. The text has ordinary tokens only: [CLS] and [SEP] are added here.
 """
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 from dlperf_slurm.worker.datasets.description import (
@@ -14,9 +11,8 @@ from dlperf_slurm.worker.datasets.description import (
     TRAIN_SPLIT,
     DataError,
     TextDescription,
-    read_description,
 )
-from dlperf_slurm.worker.datasets.text import open_text
+from dlperf_slurm.worker.datasets.text import Text
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -50,18 +46,8 @@ MASKED_PART = 0.8
 CHANGED_PART = 0.9
 
 
-def open_folder(
-    data_dir: str, split: str, definition: "MaskedTokenModel", seed: int
-) -> "TokenFolder":
-    """Open one split of a tokenized text.
-
-    Raises DataError, with a remedy, if the folder is not such a text or does not fit the model.
-    """
-    return TokenFolder(data_dir, split, definition, seed)
-
-
-class TokenFolder:
-    """One split of a text, memory-mapped; its samples cover the whole text in order.
+class Folder:
+    """One split of a text; its samples cover the whole text in order.
 
     A sample is two segments that fill the sequence. The first starts at a sentence and ends with
     the last sentence that fits into the first half; a longer sentence is split. The second is the
@@ -73,25 +59,31 @@ class TokenFolder:
     def __init__(
         self, data_dir: str, split: str, definition: "MaskedTokenModel", seed: int
     ) -> None:
-        self._arguments = (data_dir, split, definition, seed)
         self._definition = definition
         self._seed = seed
         self._is_training = split == TRAIN_SPLIT
-        self._description = describe_text(data_dir, definition)
         self._text_tokens = definition.sequence_length - SPECIAL_TOKENS
-        folder = Path(data_dir) / split
-        self._text = open_text(folder)
+        self._text = Text(data_dir, split, definition.vocabulary_size)
+        mask_id = self._text.description.mask_id
+        if mask_id != definition.MASK_ID:
+            raise DataError(
+                f"{os.path.join(data_dir, DESCRIPTION_FILE)!r}: mask_id is {mask_id}, but the "
+                f"model needs {definition.MASK_ID}; to generate such a data set: "
+                "`dlperf-slurm data make text`"
+            )
+        if self._text_tokens < 2 or definition.predictions_per_sequence > self._text_tokens:
+            raise DataError(
+                f"a sequence_length of {definition.sequence_length} leaves {self._text_tokens} "
+                "tokens for text; needed: at least 2, and at least predictions_per_sequence "
+                f"({definition.predictions_per_sequence})"
+            )
         documents = len(self._text.document_starts)
         if documents < 2 or len(self) == 0:
             raise DataError(
-                f"{str(folder)!r} has {len(self._text.ids)} token ids in {documents} documents; "
-                f"one sequence of the model needs {self._text_tokens} ids from two "
-                "documents; use a larger data set"
+                f"{os.path.join(data_dir, split)!r} has {len(self._text.ids)} token ids in "
+                f"{documents} documents; one sequence of the model needs {self._text_tokens} ids "
+                "from two documents; use a larger data set"
             )
-
-    def __reduce__(self) -> Any:
-        # a copy opens the files again: pickling a memory map would read and send the whole array
-        return type(self), self._arguments
 
     def __len__(self) -> int:
         return len(self._text.ids) // self._text_tokens
@@ -107,10 +99,9 @@ class TokenFolder:
         epoch = epoch if self._is_training else 0
         random = numpy.random.RandomState([self._seed, epoch, index])
         first, second, is_next = self._choose_segments(index * self._text_tokens, random)
-        self._check_ids(first, second)
         input_ids, token_type_ids, ordinary = self._join(first, second)
         count = self._definition.predictions_per_sequence
-        masked = mask_tokens(input_ids, ordinary, count, self._description, random)
+        masked = mask_tokens(input_ids, ordinary, count, self._text.description, random)
         input_ids, masked_positions, masked_ids = masked
         return {
             "input_ids": input_ids,
@@ -140,24 +131,14 @@ class TokenFolder:
         second = text.read_ids(end if is_next else other, self._text_tokens - (end - begin))
         return text.read_ids(begin, end - begin), second, is_next
 
-    def _check_ids(self, *segments: "NDArray[Any]") -> None:
-        least = min(int(segment.min()) for segment in segments)
-        largest = max(int(segment.max()) for segment in segments)
-        if least < 0 or largest >= self._description.vocabulary_size:
-            raise DataError(
-                f"{self._arguments[0]!r} has ids {least} to {largest}, but the vocabulary_size in "
-                f"its {DESCRIPTION_FILE} is {self._description.vocabulary_size}; correct one of "
-                "them"
-            )
-
     def _join(
         self, first: "NDArray[Any]", second: "NDArray[Any]"
     ) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
         """Return input_ids, token_type_ids [sequence_length] and positions of ordinary tokens."""
         import numpy
 
-        classification = [self._description.classification_id]
-        separator = [self._description.separator_id]
+        classification = [self._text.description.classification_id]
+        separator = [self._text.description.separator_id]
         input_ids = numpy.concatenate([classification, first, separator, second, separator])
         token_type_ids: "NDArray[Any]" = numpy.zeros(len(input_ids), numpy.int64)
         token_type_ids[len(first) + 2 :] = min(1, self._definition.type_vocabulary_size - 1)
@@ -187,52 +168,3 @@ def mask_tokens(
     masked_ids = masked[positions]
     masked[positions] = numpy.where(draws < CHANGED_PART, replacements, masked_ids)
     return masked, positions, masked_ids
-
-
-def describe_text(data_dir: str, definition: "MaskedTokenModel") -> TextDescription:
-    """Read dataset.json and check it against the model.
-
-    Raises DataError if the model cannot use this text.
-    """
-    path = str(Path(data_dir) / DESCRIPTION_FILE)
-    text = read_text_description(data_dir)
-    text_tokens = definition.sequence_length - SPECIAL_TOKENS
-    check_vocabulary(text, data_dir, definition.vocabulary_size)
-    if text.mask_id != definition.MASK_ID:
-        raise DataError(
-            f"{path!r}: mask_id is {text.mask_id}, but the model needs {definition.MASK_ID}; to "
-            "generate such a data set: `dlperf-slurm data make text`"
-        )
-    if text_tokens < 2 or definition.predictions_per_sequence > text_tokens:
-        raise DataError(
-            f"a sequence_length of {definition.sequence_length} leaves {text_tokens} tokens "
-            "for text; needed: at least 2, and at least predictions_per_sequence "
-            f"({definition.predictions_per_sequence})"
-        )
-    return text
-
-
-def read_text_description(data_dir: str) -> TextDescription:
-    """Read dataset.json.
-
-    Raises DataError, with a remedy, if it cannot be read.
-    """
-    try:
-        return read_description(Path(data_dir), TextDescription)
-    except OSError as error:
-        path = str(Path(data_dir) / DESCRIPTION_FILE)
-        raise DataError(
-            f"{path!r} cannot be read ({error.strerror}); to generate such a data set: "
-            "`dlperf-slurm data make text`"
-        ) from error
-
-
-def check_vocabulary(text: TextDescription, data_dir: str, vocabulary_size: int) -> None:
-    """Raise DataError if the text's vocabulary is larger than the model's."""
-    if text.vocabulary_size > vocabulary_size:
-        path = str(Path(data_dir) / DESCRIPTION_FILE)
-        raise DataError(
-            f"{path!r}: vocabulary_size is {text.vocabulary_size}, but the model's is "
-            f"{vocabulary_size}; set it in the [[model]] table of the matrix, or generate a data "
-            f"set with --vocabulary {vocabulary_size}"
-        )
