@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from dlperf_slurm.config.key_descriptions import list_docstrings
+from dlperf_slurm.matrix.settings import USES
+from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results.cases import CASE_TABLE
 from dlperf_slurm.results.columns import Column
 from dlperf_slurm.results.compare import COMPARISON
@@ -62,10 +65,19 @@ def list_lines(name: str, row: str, columns: Iterable[Column]) -> Iterator[str]:
     yield f"One row for each of: {row}.\n"
     yield "| column | type | unit | meaning |"
     yield "|---|---|---|---|"
+    settings = list_docstrings(Protocol)
     for column in columns:
         for name, meaning in zip(column.published_names, column.meanings):
-            yield f"| `{name}` | {KINDS[column.dtype]} | {column.unit} | {meaning} |"
+            text = describe_setting(name, settings[name]) if name in settings else meaning
+            yield f"| `{name}` | {KINDS[column.dtype]} | {column.unit} | {text} |"
     yield ""
+
+
+def describe_setting(name: str, docstring: str) -> str:
+    """Return the meaning of a setting of the matrix's [protocol] table, as words in a table."""
+    meaning = " ".join(docstring.split())
+    meaning = meaning[0].lower() + meaning[1:].rstrip(".")
+    return meaning + ("; missing where the case does not use the setting" if name in USES else "")
 
 
 if __name__ == "__main__":

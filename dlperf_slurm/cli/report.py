@@ -25,7 +25,7 @@ NVIDIA = "nvidia"
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.reports.summarize import Summary
+    from dlperf_slurm.reports.summarize import Summary, TableMaker
 
 
 def add_commands(commands: "Commands") -> None:
@@ -117,14 +117,13 @@ def _write_checks(run: "Run", options: argparse.Namespace) -> None:
 def _print_text(run: "Run", options: argparse.Namespace) -> None:
     """Print report.json, NVIDIA's report, or another program's; raises as `report_run` does."""
     from dlperf_slurm.files.folders import run_permissions
-    from dlperf_slurm.published.against import choose_sources
     from dlperf_slurm.published.layouts.parts.figures import make_run_figures
     from dlperf_slurm.published.nvidia_report import serialize_figures
     from dlperf_slurm.reports.formats.json import FILE_NAME, serialize
     from dlperf_slurm.reports.report_files import make_report
 
     with run_permissions(run.path):
-        report = make_report(run, choose_sources(options.against))
+        report = make_report(run, _choose_sources(options.against))
     if options.format:
         text = load_export(options.format).serialize(report.summary)
     elif options.layout == NVIDIA:
@@ -208,8 +207,6 @@ def _write_report(
     `found` is what `fingerprint_files` returned.
     """
     from dlperf_slurm.files.folders import run_permissions
-    from dlperf_slurm.published.against import choose_sources
-    from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
     from dlperf_slurm.reports.report_files import (
         has_step_files,
         make_folder,
@@ -222,7 +219,7 @@ def _write_report(
 
     with run_permissions(run.path):
         has_steps = has_steps or has_step_files(run)
-        report = make_report(run, choose_sources(against), has_steps, found)
+        report = make_report(run, _choose_sources(against), has_steps, found)
         folder = make_folder(run)
         write_files(report, folder)
     summary = report.summary
@@ -230,6 +227,8 @@ def _write_report(
         show = print_whole_report if is_whole else print_summary
         show(summary, make_console())
     else:
+        from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
+
         with run_permissions(run.path):
             document = write_layout(report, layout, folder)
         print_document(document, summary.manifest.title, summary.description, make_console())
@@ -246,6 +245,15 @@ def _write_report(
     for page in pages:
         print(f"Report: {page}", flush=True)
     return find_incomplete(summary)
+
+
+def _choose_sources(names: Sequence[str]) -> "dict[str, TableMaker]":
+    """Return the functions that make the tables of `--against`, by name of the source."""
+    if not names:
+        return {}
+    from dlperf_slurm.published.against import choose_sources
+
+    return choose_sources(names)
 
 
 def find_incomplete(summary: "Summary") -> Optional[DlperfError]:

@@ -2,11 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.matrix.expand import Expansion, MatrixCase
 from dlperf_slurm.plain_text import matches_pattern
 from dlperf_slurm.worker.profiled_attempt import FOLDER_MARK
+
+if TYPE_CHECKING:
+    # reports, which need the names of the profilers, start faster without pydantic
+    from dlperf_slurm.matrix.expand import Expansion, MatrixCase
 
 TORCH = "torch"
 # the repeat that runs a second time, with the profiler
@@ -26,7 +30,7 @@ PROFILERS: Mapping[str, Sequence[str]] = {
 STARTER_PREFIX = "profile_"
 
 
-def mark_profiled(expansion: Expansion, tool: str, patterns: Sequence[str]) -> Expansion:
+def mark_profiled(expansion: "Expansion", tool: str, patterns: Sequence[str]) -> "Expansion":
     """Return the expansion with the profiler in the cases that match, or in all without patterns.
 
     Raises InputError if a pattern matches no case, or a case cannot be profiled.
@@ -57,7 +61,7 @@ def mark_profiled(expansion: Expansion, tool: str, patterns: Sequence[str]) -> E
     return dataclasses.replace(expansion, cases=tuple(cases))
 
 
-def _find_problem(case: MatrixCase, tool: str) -> str:
+def _find_problem(case: "MatrixCase", tool: str) -> str:
     """Return why a case cannot be profiled, or ""."""
     if case.script_table is not None:
         return "is an external script"

@@ -7,7 +7,7 @@ from typing import Any
 
 from dlperf_slurm.contract.case import ModelParameter
 from dlperf_slurm.contract.record import WHOLE_JOB, Record
-from dlperf_slurm.matrix.file import find_parameter_problems
+from dlperf_slurm.matrix.model_parameters import find_parameter_problems
 from dlperf_slurm.worker.models import list_models, load_model
 
 # Allowed difference between a rank's window and the sum of its steps. The window also contains the

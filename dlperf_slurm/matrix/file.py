@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import tomli_w
 
 from dlperf_slurm.config.layers import SettingsLayer, merge_layers
 from dlperf_slurm.config.site import DEFAULT_LAYER, Site, find_layer_problems
-from dlperf_slurm.config.suggestions import MEANINGS, check_known, suggest
+from dlperf_slurm.config.suggestions import MEANINGS, check_known
 from dlperf_slurm.config.toml_tables import (
     ProblemCollector,
     TomlFile,
@@ -23,10 +23,11 @@ from dlperf_slurm.config.toml_tables import (
 )
 from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.errors import InputError, raise_problems
+from dlperf_slurm.matrix.model_parameters import find_parameter_problems, find_preset
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, AxisTable, Selection
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.worker.models import list_models, load_model
+from dlperf_slurm.worker.models import list_models
 
 # the keys of a [model] table that are not parameters of the model
 OWN_MODEL_KEYS = ("name", "preset", "dataset")
@@ -164,41 +165,6 @@ def _check_model_overrides(
         if isinstance(changes, dict) and name in (named if isinstance(named, list) else [named]):
             for key, message in find_parameter_problems(name, {**base, **changes}):
                 reporter.add(("override", index, "model", key), message)
-
-
-def find_preset(model: str, name: Any) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
-    """Return the parameters of a model's preset, and the mistakes in the preset's name.
-
-    Without a preset ("") there are neither. A mistake is (key, message).
-    """
-    presets = load_model(model).PRESETS
-    if not isinstance(name, str) or not name or name in presets:
-        # a value that is not a string is reported by the table's own validation
-        return presets.get(name, {}) if isinstance(name, str) else {}, []
-    if not presets:
-        return {}, [("preset", f"{model} has no presets; set its parameters instead")]
-    known = ", ".join(presets)
-    message = f"{name!r} is not a preset of {model}; known: {known}{suggest(name, presets)}"
-    return {}, [("preset", message)]
-
-
-def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the mistakes in a model's parameters, as (parameter, message)."""
-    definition = load_model(model).Definition
-    known = [field.name for field in dataclasses.fields(definition)]
-    problems = [
-        (key, f"unknown parameter of {model}; known: {', '.join(known)}{suggest(key, known)}")
-        for key in parameters
-        if key not in known
-    ]
-    sizes = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in parameters.items()
-        if key in known
-    }
-    # a definition's messages begin with the field: "heads is 7; allowed: a divisor of hidden_size"
-    problems += [(text.split(" ", 1)[0], text) for text in definition(**sizes).find_problems()]
-    return problems
 
 
 def _check_included_models(matrix: Matrix, reporter: ProblemCollector) -> None:

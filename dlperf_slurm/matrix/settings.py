@@ -26,6 +26,8 @@ LEAST_VALUES: Mapping[str, int] = {
     "telemetry_interval_seconds": 0,
     "stall_seconds": 0,
 }
+# all settings, in the order of matrix.tables.Protocol
+SETTINGS = (*OWN_SETTINGS, *LEAST_VALUES)
 
 
 def _has_steps(axes: Axes, epochs: int) -> bool:

@@ -5,12 +5,10 @@ interval), or from columns declared before it (see `results.case_formulas`).
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Optional, get_args
+from typing import TYPE_CHECKING, Any, Optional
 
-from dlperf_slurm.config.key_descriptions import list_docstrings
 from dlperf_slurm.matrix.axes import AXIS_SPECS
-from dlperf_slurm.matrix.settings import USES
-from dlperf_slurm.matrix.tables import Protocol
+from dlperf_slurm.matrix.settings import SETTINGS
 from dlperf_slurm.results import ratios
 from dlperf_slurm.results.case_formulas import (
     FIRST,
@@ -121,20 +119,13 @@ def _declare_axes() -> Iterator[Column]:
 
 
 def _declare_settings() -> Iterator[Column]:
-    """Declare a column for each setting of the matrix's [protocol] table: `measured_steps`, ..."""
-    docstrings = list_docstrings(Protocol)
-    for name, setting in Protocol.model_fields.items():
-        dtype = NUMBER if _has_float(setting.annotation) else COUNT
+    """Declare a column for each setting of the matrix's [protocol] table: `measured_steps`, ...
+
+    docs/make_columns.py takes their meanings from the matrix's classes.
+    """
+    for name in SETTINGS:
         unit = next((unit for end, unit in SETTING_UNITS.items() if name.endswith(end)), "")
-        meaning = " ".join(docstrings[name].split())
-        meaning = meaning[0].lower() + meaning[1:].rstrip(".")
-        meaning += "; missing where the case does not use the setting" if name in USES else ""
-        yield Column(name, dtype, unit, meaning, planned(name))
-
-
-def _has_float(kind: object) -> bool:
-    """Return whether a type such as Optional[Annotated[float, ...]] contains float."""
-    return kind is float or any(_has_float(part) for part in get_args(kind))
+        yield Column(name, NUMBER if unit == "s" else COUNT, unit, "", planned(name))
 
 
 def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:

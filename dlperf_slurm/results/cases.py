@@ -12,7 +12,7 @@ from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.matrix.axes import AXES
-from dlperf_slurm.matrix.tables import Protocol
+from dlperf_slurm.matrix.settings import SETTINGS
 from dlperf_slurm.results import notes
 from dlperf_slurm.results.case_columns import CASES, aggregate_repeats
 from dlperf_slurm.results.case_formulas import SAMPLED, CaseInputs, Cases
@@ -121,7 +121,7 @@ def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
             "case_id": case.case_id,
             "model": case.model,
             **list_axes(case.axes),
-            **dict.fromkeys(Protocol.model_fields),
+            **dict.fromkeys(SETTINGS),
             **case.settings,
             "planned_epochs": case.epochs,
             "planned_size": 0 if case.axes.has_batch_search else case.axes.batch_size,
@@ -144,7 +144,7 @@ def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
 
 
 # the columns of a plan without cases
-PLANNED = ["case_id", "model", *AXES, *Protocol.model_fields, "planned_epochs", "planned_size",
+PLANNED = ["case_id", "model", *AXES, *SETTINGS, "planned_epochs", "planned_size",
     "fixed_batch_size", "has_batch_search", "nodes", "devices_per_node", "world_size", "unit",
     "repeats_planned", "reason"]  # fmt: skip
 
