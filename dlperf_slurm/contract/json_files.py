@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-class ContractError(ValueError):
+class ContractError(FileProblem, ValueError):
     """An invalid file of the contract, such as a case or record; the message says why."""
 
 
@@ -53,18 +53,15 @@ D = TypeVar("D")
 def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
     """Read a file that `write_json` wrote.
 
-    Below `root`, no link is followed. Raises ContractError, which names the file and the key, if it
-    is invalid or of another schema version; FileNotFoundError if it is missing.
+    Below `root`, no link is followed. Raises FileProblem, which names the file and the key, if it
+    is unreadable, invalid or of another schema version; FileNotFoundError if it is missing.
     """
     return build_dataclass(kind, read_values(path, root), str(path), is_complete=True)
 
 
 def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:
     """Read the values of a versioned JSON file, not validated; raises as `read_json`."""
-    try:
-        data = reading.read_json(path, root=root)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
+    data = reading.read_json(path, root=root)
     if not isinstance(data, dict):
         raise ContractError(f"{path}: not a JSON object")
     return drop_schema_version(data, str(path))

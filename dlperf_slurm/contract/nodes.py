@@ -4,11 +4,11 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, List, Tuple
 
-from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.contract.json_files import build_dataclass
 from dlperf_slurm.contract.record import Failure, Record
-from dlperf_slurm.files import FileProblem, reading
+from dlperf_slurm.files import reading
 from dlperf_slurm.files.writing import write_file
 
 # in the folder of a start: one report file per node
@@ -86,11 +86,8 @@ def format_node_work(work: NodeWork) -> str:
 
 
 def read_node_work(path: Path) -> NodeWork:
-    """Read a file of node work; raises ContractError if invalid, FileNotFoundError if missing."""
-    try:
-        return build_dataclass(NodeWork, reading.read_json(path), str(path), is_complete=True)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
+    """Read a file of node work; raises FileProblem if invalid, FileNotFoundError if missing."""
+    return build_dataclass(NodeWork, reading.read_json(path), str(path), is_complete=True)
 
 
 def write_node_report(folder: Path, report: NodeReport) -> None:
@@ -101,17 +98,13 @@ def write_node_report(folder: Path, report: NodeReport) -> None:
 
 
 def read_node_reports(folder: Path) -> List[NodeReport]:
-    """Read the reports of an attempt's nodes, sorted by name; raises ContractError if invalid."""
-    return list(_read_reports(folder))
-
-
-def _read_reports(folder: Path) -> Iterator[NodeReport]:
-    for path in sorted((folder / NODES_DIR).glob("*.json")):
-        try:
-            data = reading.read_json(path, root=folder)
-        except FileProblem as error:
-            raise ContractError(str(error)) from error
-        yield build_dataclass(NodeReport, data, str(path), is_complete=True)
+    """Read the reports of an attempt's nodes, sorted by name; raises FileProblem if invalid."""
+    return [
+        build_dataclass(
+            NodeReport, reading.read_json(path, root=folder), str(path), is_complete=True
+        )
+        for path in sorted((folder / NODES_DIR).glob("*.json"))
+    ]
 
 
 def make_node_failure(report: NodeReport) -> Failure:

@@ -13,7 +13,7 @@ from typing import Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE
-from dlperf_slurm.contract.json_files import ContractError, read_json
+from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.nodes import NODES_DIR
 from dlperf_slurm.contract.peaks import PEAKS_FILE
 from dlperf_slurm.contract.record import (
@@ -82,7 +82,7 @@ def pack_sidecars(folder: Path, case: Case) -> None:
     for name in STREAM_FILES:
         if _is_empty(folder / name):
             remove_file(folder / name)
-    with suppress(ContractError, FileNotFoundError):
+    with suppress(FileProblem, FileNotFoundError):
         if read_json(folder / CASE_FILE, Case) == case:
             remove_file(folder / CASE_FILE)
 

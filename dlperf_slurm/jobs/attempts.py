@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.files.archive_lookup import list_names
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.markers import NO_START
@@ -143,7 +142,7 @@ def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) 
         return AttemptValidity(start, None, "")
     except InvalidRecordError as error:
         return AttemptValidity(start, None, f"invalid record: {error}")
-    except (ContractError, OSError) as error:
+    except OSError as error:
         # reports name case and repeat, and are sent to people who have no such folder
         words = str(error).replace(f"{start.path}/", "")
         return AttemptValidity(start, None, f"broken record: {words}")

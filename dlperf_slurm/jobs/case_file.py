@@ -8,7 +8,6 @@ from typing import BinaryIO
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import ContractError, drop_schema_version
-from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archive_lookup import find_archive
 from dlperf_slurm.files.reading import open_file, parse_json, read_text
 from dlperf_slurm.jobs.decode import build
@@ -25,16 +24,12 @@ TEXTS_LIMIT_BYTES = 2**28
 def read_planned_case(run_dir: Path, task: RunTask) -> Case:
     """Read the case of an array task from the run's file of cases, as the worker reads it.
 
-    Raises FileNotFoundError without a file of cases, ContractError if the case is not in it.
+    Raises FileNotFoundError without a file of cases, FileProblem if the case is not in it.
     """
-    where = f"{run_dir / CASES_FILE}: the case {task.case_id}"
-    try:
-        with _open_cases(run_dir) as file:
-            file.seek(task.case_offset)
-            line = file.readline(LINE_LIMIT_BYTES)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
-    case = _parse_line(line, where)
+    with _open_cases(run_dir) as file:
+        file.seek(task.case_offset)
+        line = file.readline(LINE_LIMIT_BYTES)
+    case = _parse_line(line, f"{run_dir / CASES_FILE}: the case {task.case_id}")
     return replace(case, repeat=task.repeat, attempt=task.attempt, seed=task.seed)
 
 
@@ -50,12 +45,9 @@ def _open_cases(run_dir: Path) -> AbstractContextManager[BinaryIO]:
 def _parse_line(line: bytes, where: str) -> Case:
     """Parse one line of the file of cases, which has no repeat, attempt or seed.
 
-    Raises ContractError, whose message begins with `where`.
+    Raises FileProblem, whose message begins with `where`.
     """
-    try:
-        data = parse_json(line.decode("utf-8", "replace"), where)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
+    data = parse_json(line.decode("utf-8", "replace"), where)
     if not isinstance(data, dict):
         raise ContractError(f"{where}: is not a JSON object")
     own = {"repeat": 1, "attempt": 1, "seed": 0}

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Optional, TypeVar, Union, cast, get_args, get
 import msgspec
 
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, drop_schema_version
-from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import JSON_LIMIT_BYTES, decode_text, parse_json, read_bytes
 from dlperf_slurm.plain_text import make_one_line, strip_controls
 
@@ -90,19 +89,15 @@ _MAY_BE_UNPLAIN = re.compile(rb"\\[bfnrtu]")
 def read_json(path: Path, kind: type[D], root: Optional[Path] = None) -> D:
     """Read a file that `contract.json_files.write_json` wrote; refuse links below `root`.
 
-    Raises ContractError, which names the file and the key; FileNotFoundError if it is missing.
+    Raises FileProblem, which names the file and the key; FileNotFoundError if it is missing.
     """
-    try:
-        content = read_bytes(path, JSON_LIMIT_BYTES, root)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
-    return decode(kind, content, str(path), is_versioned=True)
+    return decode(kind, read_bytes(path, JSON_LIMIT_BYTES, root), str(path), is_versioned=True)
 
 
 def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False) -> D:
     """Decode JSON that has all fields of the dataclass `kind`, and no other key.
 
-    With `is_versioned`, `schema_version` must be that of this tool. Raises ContractError, whose
+    With `is_versioned`, `schema_version` must be that of this tool. Raises FileProblem, whose
     message begins with `where` and names the key.
     """
     # each search of whole bytes takes a hundredth of the pattern's
@@ -115,17 +110,14 @@ def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False
             pass
     # The JSON is invalid, or has texts to clean: decode with Python's reader, for its error message
     # or its value.
-    try:
-        data = parse_json(decode_text(content, where), where)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
+    data = parse_json(decode_text(content, where), where)
     if is_versioned and isinstance(data, dict):
         drop_schema_version(data, where)
     return build(kind, data, where, is_versioned)
 
 
 def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -> D:
-    """Validate decoded JSON and make the dataclass `kind` of it; raises as `decode`."""
+    """Validate decoded JSON and make the dataclass `kind` of it; raises ContractError."""
     struct = _make_struct(cast(type, kind), is_versioned)
     try:
         # validated first: what is valid is not nested deeply

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.contract.axes import Axes
-from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.matrix.settings import LEAST_VALUES, OWN_SETTINGS, Settings
 
 # the site name of runs made by import-logs
@@ -149,7 +150,7 @@ def read_manifest(path: Path) -> Manifest:
         manifest = read_json(file, Manifest, root=path)
     except FileNotFoundError:
         raise InputError(f"{path}: not a run directory, as it has no {MANIFEST_FILE}") from None
-    except ContractError as error:
+    except FileProblem as error:
         raise InputError(str(error)) from error
     problem = find_manifest_problem(manifest)
     if problem:

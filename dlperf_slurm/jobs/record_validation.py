@@ -27,7 +27,6 @@ from dlperf_slurm.contract.record import (
     find_record_problem,
 )
 from dlperf_slurm.contract.step_archive import SidecarFile, read_details
-from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES
 from dlperf_slurm.jobs.attempts import AttemptValidity, Start
@@ -62,7 +61,7 @@ def read_valid_record(
 ) -> AttemptValidity:
     """Read the record that one execution of a job script wrote, and validate it.
 
-    Raises FileNotFoundError without a record, ContractError for an unreadable one, and
+    Raises FileNotFoundError without a record, FileProblem for an unreadable one, and
     InvalidRecordError for one that contradicts its case, the manifest or itself. The message names
     the file, the field, its value and the expected value.
     """
@@ -85,7 +84,7 @@ def read_valid_record(
         raise InvalidRecordError(f"{name}/{RECORD_FILE}: {cut}")
     if record.status != OK:
         return AttemptValidity(start, record, describe_failure(record))
-    details = _read_details(folder, run_dir)
+    details = read_details(folder, _DETAILS, run_dir)
     seconds = _parse_steps(folder, details.get(STEP_SECONDS_FILE), record)
     problem = "" if seconds is None else find_step_problem(record, seconds)
     if problem:
@@ -192,17 +191,10 @@ def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
         )
 
 
-def _read_details(folder: Path, run_dir: Path) -> dict[str, SidecarFile]:
-    try:
-        return read_details(folder, _DETAILS, run_dir)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
-
-
 def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) -> Any:
     """Return the measured step times as an array [ranks, steps]; None without a file of them.
 
-    `detail` is that file. Raises ContractError if inference by our worker has no step times, or if
+    `detail` is that file. Raises FileProblem if inference by our worker has no step times, or if
     shape or values are invalid.
     """
     import numpy
@@ -211,10 +203,7 @@ def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) ->
         if record.case.axes.mode == INFER and record.case.log_format is None:
             raise ContractError(f"{folder / STEP_SECONDS_FILE}: {os.strerror(errno.ENOENT)}")
         return None
-    try:
-        seconds = parse_array(*detail)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
+    seconds = parse_array(*detail)
     # training to accuracy may stop early at its target
     steps = seconds.shape[-1] if record.epochs and seconds.ndim else record.steps
     shape = (len(record.ranks), steps)

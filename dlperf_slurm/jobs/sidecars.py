@@ -4,36 +4,26 @@ They have host noise, peaks of devices, and token times.
 """
 
 from collections.abc import Mapping, Set
-from typing import Any, Optional, Union
+from typing import Union
 
 from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE, NoiseReport
-from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks
 from dlperf_slurm.contract.record import TOKEN_SECONDS_FILE, Record
 from dlperf_slurm.contract.step_archive import SidecarFile
-from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.jobs.decode import decode
 
 
 def parse_sidecars(details: Mapping[str, SidecarFile]) -> Sidecars:
-    """Parse the files beside a record, given by file name; raises ContractError if invalid."""
+    """Parse the files beside a record, given by file name; raises FileProblem if invalid."""
     noise, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
+    tokens = details.get(TOKEN_SECONDS_FILE)
     return Sidecars(
         None if noise is None else decode(NoiseReport, *noise),
         None if peaks is None else decode(Peaks, *peaks),
-        _parse_tokens(details.get(TOKEN_SECONDS_FILE)),
+        None if tokens is None else parse_array(*tokens),
     )
-
-
-def _parse_tokens(detail: Optional[SidecarFile]) -> Any:
-    if detail is None:
-        return None
-    try:
-        return parse_array(*detail)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
 
 
 def find_sidecar_problem(sidecars: Sidecars, record: Record) -> str:

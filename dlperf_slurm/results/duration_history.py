@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.durations import write_duration
@@ -71,7 +70,7 @@ def _is_like(run: Run, task: RunTask, planned: Case) -> bool:
 
     try:
         case = read_planned_case(run.path, task)
-    except (ContractError, OSError):
+    except OSError:
         return False
     return all(getattr(case, name) == getattr(planned, name) for name in _LIKE)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlperf_slurm.contract.axes import TRAIN, WORKER
-from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.parity import PROOFS_FILE, Proof, Proofs
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import TEXT
@@ -53,7 +53,7 @@ def load_proofs(results_dir: Path) -> list[FoundProof]:
     for path in sorted(results_dir.glob(f"*/{PROOFS_FILE}"), reverse=True):
         try:
             proofs = read_json(path, Proofs).proofs
-        except ContractError:
+        except FileProblem:
             continue
         found += (FoundProof(path.parent.name, proof) for proof in proofs)
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import List, Tuple
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import ContractError, read_json, write_json
+from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import (
     FAILED,
     FAILURES_DIR,
@@ -19,6 +19,7 @@ from dlperf_slurm.contract.record import (
     Record,
 )
 from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.worker.failures import RANK_LOST
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.out_of_memory import LIBRARY_MESSAGES
@@ -66,7 +67,7 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
     """
     try:
         return read_json(attempt_dir / RECORD_FILE, Record)
-    except (FileNotFoundError, ContractError):
+    except (FileNotFoundError, FileProblem):
         pass
     case = read_json(attempt_dir / CASE_FILE, Case)
     failures = find_failures(attempt_dir, case, exit_code)
@@ -138,7 +139,7 @@ def read_failures(attempt_dir: Path) -> Tuple[Failure, ...]:
     for path in sorted((attempt_dir / FAILURES_DIR).glob("*.json")):
         try:
             failures.append(read_json(path, Failure))
-        except ContractError:
+        except FileProblem:
             continue
     return tuple(sorted(failures, key=lambda failure: failure.rank))
 

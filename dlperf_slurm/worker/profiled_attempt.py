@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
 from dlperf_slurm.contract.case import CASE_FILE
-from dlperf_slurm.contract.json_files import ContractError, read_json, write_json
+from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import OK, RECORD_FILE, Record
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.processes import CommandRunner
 
@@ -28,7 +29,7 @@ def run_profiled(attempt_dir: Path, tool: str, measure: Sequence[str], profile: 
     exit_code = child.run([*measure, str(attempt_dir)], attempt_dir, out, err)
     try:
         record: Optional[Record] = read_json(attempt_dir / RECORD_FILE, Record)
-    except (FileNotFoundError, ContractError):
+    except (FileNotFoundError, FileProblem):
         record = None
     if record is None or record.status != OK:
         return exit_code

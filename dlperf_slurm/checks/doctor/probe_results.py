@@ -9,7 +9,7 @@ from typing import Optional
 from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault
 from dlperf_slurm.checks.doctor.probe import JobEnd, Probe
 from dlperf_slurm.config.folders import get_creation_command
-from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.contract.json_files import build_dataclass
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json, read_text
 from dlperf_slurm.plain_text import count_things
@@ -70,7 +70,7 @@ def read_answers(start: Path) -> list[ProbeAnswer]:
     for path in sorted(start.glob(f"{ANSWER_PREFIX}*.json")):
         try:
             answers.append(build_dataclass(ProbeAnswer, read_json(path, root=start), str(path)))
-        except (FileNotFoundError, FileProblem, ContractError):
+        except (FileNotFoundError, FileProblem):
             continue
     return answers
 

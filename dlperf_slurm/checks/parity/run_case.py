@@ -12,10 +12,11 @@ from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import ContractError, write_json
+from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import DlperfError, InputError
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.decode import read_json
 from dlperf_slurm.jobs.render import render_verification
@@ -146,5 +147,5 @@ def read_parity(folder: Path) -> Parity:
     """Read the parity.json of a folder; raises VerificationError if it is invalid."""
     try:
         return read_json(folder / PARITY_FILE, Parity)
-    except ContractError as error:
+    except FileProblem as error:
         raise VerificationError(str(error)) from error

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dlperf_slurm.contract.json_files import ContractError, read_json
+from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import OK, RECORD_FILE, Record
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.attempts import list_starts
 from dlperf_slurm.jobs.profiles import PROFILED_REPEAT, PROFILERS
 from dlperf_slurm.jobs.run_directory import Run
@@ -38,7 +39,7 @@ def list_profiles(run: Run) -> list[Profile]:
                 folder = start.path / f"profile-{tool}"
                 try:
                     record = read_json(folder / RECORD_FILE, Record, run.path)
-                except (FileNotFoundError, ContractError):
+                except (FileNotFoundError, FileProblem):
                     continue
                 found.append(Profile(task.case_id, tool, folder.relative_to(run.path), record))
     return found

@@ -175,7 +175,7 @@ def read_on_node(case: Case, attempt_dir: Path) -> Case:
     """Return the case with the folder of this node's copy of its data, if there is a copy.
 
     If no report matches this host's name (a container may have its own), the folder that is the
-    same on all nodes is used; raises FileNotFoundError if the nodes differ, and ContractError for
+    same on all nodes is used; raises FileNotFoundError if the nodes differ, and FileProblem for
     an invalid report.
     """
     # a batch-size search runs its ranks in folders below the attempt's

@@ -13,9 +13,10 @@ from outcome_builders import make_telemetry
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.host_noise import NoiseReport
-from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, read_json, write_json
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION, read_json, write_json
 from dlperf_slurm.contract.peaks import Peaks
 from dlperf_slurm.contract.record import BatchTrial, Epoch, Record
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import JSON_LIMIT_BYTES
 from dlperf_slurm.jobs import decode
 from dlperf_slurm.jobs.decode import RANGES
@@ -69,7 +70,7 @@ def read(text):
 
 def refuse(text) -> str:
     """Return why a file with this text is refused, without its name."""
-    with pytest.raises(ContractError, match=r"^a\.json:") as caught:
+    with pytest.raises(FileProblem, match=r"^a\.json:") as caught:
         read(text)
     return str(caught.value)[len("a.json: ") :]
 
@@ -190,5 +191,5 @@ def test_file_of_another_size_than_any_record_is_refused(tmp_path):
     path = tmp_path / "record.json"
     path.touch()
     os.truncate(path, JSON_LIMIT_BYTES + 1)
-    with pytest.raises(ContractError, match=f"{path}: has more than {JSON_LIMIT_BYTES} bytes"):
+    with pytest.raises(FileProblem, match=f"{path}: has more than {JSON_LIMIT_BYTES} bytes"):
         decode.read_json(path, Record)

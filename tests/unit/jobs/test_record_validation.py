@@ -22,6 +22,7 @@ from support.cases import vary
 from dlperf_slurm.contract.case import Case, Training
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.record import BatchTrial, Epoch
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.attempts import Start
 from dlperf_slurm.jobs.record_consistency import find_token_problem
 from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_valid_record
@@ -114,7 +115,7 @@ def test_file_of_cases_that_lacks_one_is_named(staged_run, task, case, damage):
     write_record(staged_run, task, make_record(case))
     path = staged_run.path / CASES_FILE
     path.write_bytes(path.read_bytes()[: task.case_offset] + damage)
-    with pytest.raises(ContractError, match=f"{path}: the case {task.case_id}: "):
+    with pytest.raises(FileProblem, match=f"{path}: the case {task.case_id}: "):
         believe(staged_run, task)
 
 
