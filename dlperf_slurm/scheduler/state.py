@@ -1,33 +1,6 @@
 """Decide the state of an array task from its files, record and queue row. Pure.
 
-The first matching row decides; a test compares this table with `RULES`.
-
-  #  record         newest start   stopped  queue                      cancelled  state
-  1  valid          ended, told    any      any                        any        COMPLETED
-  2  valid          any            any      over, no job               any        COMPLETED
-  3  valid          started        any      requeued                   any        COMPLETED
-  4  any            any            any      no job                     any        STAGED
-  5  any            any            yes      over                       any        state of files
-  6  any            ended, told    yes      any                        any        state of files
-  7  any            ended, told    any      local                      any        state of record
-  8  any            ended, told    any      pending, requeued          any        state of queue
-  9  any            ended, told    any      live, not asked, revoked   any        COMPLETING
- 10  any            ended, told    any      node failed                any        state of queue
- 11  memory         ended, told    any      any                        any        state of record
- 12  named, silent  ended          any      any                        any        state of record
- 13  any            ended, told    any      stopped by Slurm           any        state of queue
- 14  any            ended, told    any      any                        yes        CANCELLED
- 15  signal, silent ended, told    any      unknown                    any        COMPLETING
- 16  signal         ended, told    any      failed                     any        PREEMPTED
- 17  any            ended, told    any      any                        any        state of record
- 18  any            started        any      local, not asked, pending  any        RUNNING
- 19  any            not started    any      local, not asked           any        PENDING
- 20  any            any            any      unknown, missing           yes        CANCELLED
- 21  any            any            any      unknown                    any        UNKNOWN
- 22  any            any            any      missing, overdue           any        LOST
- 23  any            any            any      completed                  any        COMPLETING
- 24  any            any            any      revoked                    any        RUNNING
- 25  any            any            any      any                        any        state of queue
+The first row of `RULES` that matches decides. Its columns, and their words:
 
 record     valid: everything requested was measured. memory: out of memory. signal: a signal ended
            the ranks, well before the time limit. named: a rank or a node reports why it failed.
@@ -125,7 +98,7 @@ class QueueRow(NamedTuple):
 
 
 class StateRule(NamedTuple):
-    """One row of the state table, in the words of the module docstring."""
+    """One row of the state table; a cell has words of the module docstring, or "any"."""
 
     record: str
     start: str
@@ -217,7 +190,7 @@ def decide_state(
 def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelled: bool) -> int:
     """Return the number (from 1) of the first of RULES that matches.
 
-    The parameters are words of the table in the module docstring, one for each column.
+    The parameters are words of the module docstring, one for each column of the table.
     """
     facts = (record, start, "yes" if is_stopped else "no", queue, "yes" if is_cancelled else "no")
     fitting = (number for number, rule in enumerate(RULES, start=1) if fits(rule, facts))
