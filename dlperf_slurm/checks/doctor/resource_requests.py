@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Optional
 
 from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.config.suggestions import suggest
-from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.launchers import NO_MPI
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Qos, Survey
@@ -24,43 +23,31 @@ _hold = partial(make_fault, decider="queue")
 ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}
 
 
-@dataclass(frozen=True)
-class JobRequest:
-    """What an array job asks for; `jobs` are its array elements, `minutes` the time limit of each.
+def check_request(group: Group, site: Site, survey: Survey) -> list[CheckResult]:
+    """Compare what an array job requests with the limits that the cluster reports.
 
-    `site` has the settings for this array job.
+    `site` has the settings for this array job. Returns what would keep the job from ever starting.
+    Requests on another cluster or in a reservation are not checked. What a plug-in of the cluster
+    may change when a job is submitted is left to sbatch.
     """
-
-    group_id: str
-    topology: Topology
-    jobs: int
-    minutes: int
-    site: Site
-
-
-def check_request(request: JobRequest, survey: Survey) -> list[CheckResult]:
-    """Compare an array job's request with the limits that the cluster reports.
-
-    Returns what would keep the job from ever starting. Requests on another cluster or in a
-    reservation are not checked. What a plug-in of the cluster may change when a job is submitted is
-    left to sbatch.
-    """
-    site = request.site
     if site.reservation or site.clusters or any(map(_ELSEWHERE.match, site.directives)):
         return []
-    names = _find_partition_names(request.site, survey)
+    names = _find_partition_names(site, survey)
     known = [found for found in map(survey.find_partition, names) if found is not None]
     findings = [
-        *_check_names(request, survey, names),
-        *_check_account(request, survey, known),
-        *_check_mpi(request, survey),
+        *_check_names(group, survey, names),
+        *_check_account(group, site, survey, known),
+        *_check_mpi(group, site, survey),
     ]
     # with several partitions, one that fits is enough
     qos = survey.find_qos(find_qos_name(site, survey))
     in_each = [
-        [*_check_partition(request, partition, qos), *_check_qos_limits(request, survey, partition)]
+        [
+            *_check_partition(group, site, partition, qos),
+            *_check_qos_limits(group, site, survey, partition),
+        ]
         for partition in known
-    ] or [list(_check_qos_limits(request, survey, None))]
+    ] or [list(_check_qos_limits(group, site, survey, None))]
     if all(in_each):
         findings += in_each[0]
     return findings
@@ -92,59 +79,57 @@ def _find_partition_names(site: Site, survey: Survey) -> list[str]:
     return [default.name] if default else []
 
 
-def _check_names(request: JobRequest, survey: Survey, names: list[str]) -> Iterator[CheckResult]:
+def _check_names(group: Group, survey: Survey, names: list[str]) -> Iterator[CheckResult]:
     """Yield a fault for each partition that does not exist, or if there is none to use."""
     if not survey.partitions:
         return
     there = [known.name for known in survey.partitions]
     if not names:
         words = "the site names no partition, and this cluster has no default one"
-        yield _refuse("partition", request.group_id, words, _set("partition", there))
+        yield _refuse("partition", group.group_id, words, _set("partition", there))
     for name in names:
         if name not in there:
             words = f"there is no partition {name!r}{suggest(name, there)}"
-            yield _refuse("partition", request.group_id, words, _set("partition", there))
+            yield _refuse("partition", group.group_id, words, _set("partition", there))
 
 
 def _check_account(
-    request: JobRequest, survey: Survey, partitions: list[Partition]
+    group: Group, site: Site, survey: Survey, partitions: list[Partition]
 ) -> Iterator[CheckResult]:
     """Yield faults if the user may not use the account or QOS, or a partition refuses it."""
-    account = find_option(request.site, "account") or survey.default_account
+    account = find_option(site, "account") or survey.default_account
     if survey.associations and survey.enforced & ENFORCING:
         if account and account not in survey.accounts:
             words = f"you may not charge account {account!r}{suggest(account, survey.accounts)}"
-            yield _refuse("account", request.group_id, words, _set("account", survey.accounts))
+            yield _refuse("account", group.group_id, words, _set("account", survey.accounts))
             return
-        qos, allowed = find_option(request.site, "qos"), survey.list_qos(account)
+        qos, allowed = find_option(site, "qos"), survey.list_qos(account)
         if qos and allowed and qos not in allowed:
             words = f"you may not ask for QOS {qos!r}{suggest(qos, allowed)}"
-            yield _refuse("qos", request.group_id, words, _set("qos", allowed))
+            yield _refuse("qos", group.group_id, words, _set("qos", allowed))
     for partition in partitions:
         if partition.accounts is not None and account and account not in partition.accounts:
             words = f"partition {partition.name} does not allow account {account!r}"
-            yield _hold(
-                "account", request.group_id, words, _set("account", list(partition.accounts))
-            )
+            yield _hold("account", group.group_id, words, _set("account", list(partition.accounts)))
 
 
-def _check_mpi(request: JobRequest, survey: Survey) -> Iterator[CheckResult]:
+def _check_mpi(group: Group, site: Site, survey: Survey) -> Iterator[CheckResult]:
     """Yield a fault if srun does not have the MPI plug-in that the site names."""
-    launcher, known = request.site.launcher, survey.mpi_plugins
-    is_used = launcher.name == "srun" and launcher.mpi != NO_MPI and request.site.ranks == MPI
+    launcher, known = site.launcher, survey.mpi_plugins
+    is_used = launcher.name == "srun" and launcher.mpi != NO_MPI and site.ranks == MPI
     if is_used and known and launcher.mpi not in known:
         words = f"srun has no MPI plug-in {launcher.mpi!r}"
-        yield make_fault("MPI", request.group_id, words, _set("launcher.mpi", known))
+        yield make_fault("MPI", group.group_id, words, _set("launcher.mpi", known))
 
 
 def _check_partition(
-    request: JobRequest, partition: Partition, qos: Optional[Qos]
+    group: Group, site: Site, partition: Partition, qos: Optional[Qos]
 ) -> Iterator[CheckResult]:
     """Yield what a partition cannot give a job: state, time limit, nodes, devices.
 
     `qos` is that of the job, which may exceed limits of the partition.
     """
-    where, topology, name = request.group_id, request.topology, partition.name
+    where, topology, name = group.group_id, group.topology, partition.name
     if not partition.is_up:
         words = f"partition {name} starts no jobs at present"
         yield CheckResult(
@@ -153,9 +138,9 @@ def _check_partition(
     # a QOS may exceed the limits of the partition (sacctmgr(1), "Flags")
     flags = qos.flags if qos else frozenset()
     limit = None if "PartitionTimeLimit" in flags else partition.max_minutes
-    if limit is not None and request.minutes > limit:
-        words = f"partition {name} allows {limit} min at most; requested: {request.minutes} min"
-        yield _hold("time limit", where, words, _lower_time(request.site, limit))
+    if limit is not None and group.job_minutes > limit:
+        words = f"partition {name} allows {limit} min at most; requested: {group.job_minutes} min"
+        yield _hold("time limit", where, words, _lower_time(site, limit))
     if not partition.nodes:
         return
     has_more = "PartitionMaxNodes" in flags
@@ -165,12 +150,12 @@ def _check_partition(
         words = f"partition {name} allows {most} at most; needed: {topology.nodes}"
         yield _hold("nodes", where, words, f"set max_nodes = {most_nodes} in the site file")
         return
-    yield from _check_devices(request, partition)
+    yield from _check_devices(group, site, partition)
 
 
-def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckResult]:
+def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[CheckResult]:
     """Yield faults if too few nodes of a partition have the GPUs, cores or memory of a job."""
-    site, topology, where = request.site, request.topology, request.group_id
+    topology, where = group.topology, group.group_id
     wanted = topology.devices_per_node
     kinds = list(partition.nodes)
     if site.gpu_request != "none":
@@ -214,29 +199,29 @@ def _check_devices(request: JobRequest, partition: Partition) -> Iterator[CheckR
 
 
 def _check_qos_limits(
-    request: JobRequest, survey: Survey, partition: Optional[Partition]
+    group: Group, site: Site, survey: Survey, partition: Optional[Partition]
 ) -> Iterator[CheckResult]:
     """Yield faults if a job exceeds the time limit or the number of jobs of its QOS or account."""
     if "limits" not in survey.enforced and "safe" not in survey.enforced:
         return
-    account = find_option(request.site, "account") or survey.default_account
-    minutes = request.minutes
-    by_time, name = _rank_qos(request.site, survey, partition, "max_minutes")
+    account = find_option(site, "account") or survey.default_account
+    minutes = group.job_minutes
+    by_time, name = _rank_qos(site, survey, partition, "max_minutes")
     if by_time is not None and minutes > by_time:
         words = f"QOS {name} allows {by_time} min at most; requested: {minutes} min"
-        yield _hold("time limit", request.group_id, words, _lower_time(request.site, by_time))
-    by_count, name = _rank_qos(request.site, survey, partition, "max_submit")
+        yield _hold("time limit", group.group_id, words, _lower_time(site, by_time))
+    by_count, name = _rank_qos(site, survey, partition, "max_submit")
     limits = {f"QOS {name}": by_count}
     for known in survey.associations:
         if known.account == account:
             limits[f"account {account}"] = known.max_submit
     for what, limit in limits.items():
-        if limit is not None and request.jobs > limit:
-            words = f"{what} allows {limit} jobs in the queue; needed: {request.jobs}"
+        if limit is not None and group.job_count > limit:
+            words = f"{what} allows {limit} jobs in the queue; needed: {group.job_count}"
             remedy = (
                 f"set max_array_size = {limit} in the site file: several smaller array jobs follow"
             )
-            yield _hold("queue", request.group_id, words, remedy)
+            yield _hold("queue", group.group_id, words, remedy)
 
 
 def _rank_qos(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault, merge_places
-from dlperf_slurm.checks.doctor.resource_requests import JobRequest, check_request
+from dlperf_slurm.checks.doctor.resource_requests import check_request
 from dlperf_slurm.config.folders import get_creation_command
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError, SchedulerError
@@ -107,10 +107,7 @@ def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
     found = []
     for group in plan.groups:
         job_site = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
-        request = JobRequest(
-            group.group_id, group.topology, group.job_count, group.job_minutes, job_site
-        )
-        found += check_request(request, survey)
+        found += check_request(group, job_site, survey)
     return merge_places(found)
 
 

@@ -6,8 +6,9 @@ from slurm_clients import VERSIONS, put_clients
 from support.problems import assert_problem
 
 from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault, merge_places
-from dlperf_slurm.checks.doctor.resource_requests import JobRequest, check_request
+from dlperf_slurm.checks.doctor.resource_requests import check_request
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Qos, Survey, survey_cluster
 
 
@@ -19,8 +20,8 @@ def survey(request, bin_dir):
 
 def check(survey, topology="1n1g", array_tasks=1, minutes=30, **site):
     settled = make_site(**{"gpu_request": "none", **site})
-    size = parse_topology(topology)
-    findings = check_request(JobRequest("g", size, array_tasks, minutes, settled), survey)
+    group = Group("g", parse_topology(topology), minutes, (None,) * array_tasks)
+    findings = check_request(group, settled, survey)
     return [f"{f.what}: {f.words}; {f.remedy}" for f in findings]
 
 
@@ -196,5 +197,5 @@ def test_one_fault_of_several_array_jobs_is_one_line():
 def test_partition_that_is_down_may_come_back():
     down = Survey(partitions=(make_partition(is_up=False),))
     settled = make_site(gpu_request="none")
-    (found,) = check_request(JobRequest("g", parse_topology("1n1g"), 1, 30, settled), down)
+    (found,) = check_request(Group("g", parse_topology("1n1g"), 30, (None,)), settled, down)
     assert_problem(found, key="undecided partition: g", says=("mixed", "`sinfo -p mixed`"))
