@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dlperf_slurm.config.key_descriptions import list_docstrings
-from dlperf_slurm.matrix.settings import USES
+from dlperf_slurm.matrix.settings import CONDITIONAL
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results.cases import CASE_TABLE
 from dlperf_slurm.results.columns import Column
@@ -77,7 +77,7 @@ def describe_setting(name: str, docstring: str) -> str:
     """Return the meaning of a setting of the matrix's [protocol] table, as words in a table."""
     meaning = " ".join(docstring.split())
     meaning = meaning[0].lower() + meaning[1:].rstrip(".")
-    return meaning + ("; missing where the case does not use the setting" if name in USES else "")
+    return meaning + ("; missing where the case does not use the setting" if name in CONDITIONAL else "")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The protocol of a case (repeats, steps, ...) -> the settings that apply to the case."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Union
 
 from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, WORKER, Axes
@@ -30,52 +30,28 @@ LEAST_VALUES: Mapping[str, int] = {
 SETTINGS = (*OWN_SETTINGS, *LEAST_VALUES)
 
 
-def _has_steps(axes: Axes, epochs: int) -> bool:
-    """Return whether a case measures a number of steps: always, unless it trains to accuracy.
-
-    Training to accuracy, with `epochs` above 0, measures all steps.
-    """
-    return not epochs
-
-
-def _is_ours(axes: Axes, epochs: int) -> bool:
-    """Return whether our worker runs a case; external scripts have no telemetry or watchdog."""
-    return axes.script == WORKER
-
-
-def _has_free_steps(axes: Axes, epochs: int) -> bool:
-    """Return whether a case can measure more steps than planned, to last its least seconds.
-
-    It cannot if it trains to accuracy (`epochs` above 0), in an external script, or with data
-    loaders, which are opened for a number of steps.
-    """
-    return not epochs and axes.script == WORKER and axes.data in (ON_DEVICE, ON_HOST)
-
-
-def _is_searched(axes: Axes, epochs: int) -> bool:
-    """Return whether the job searches for the batch size of the case."""
-    return axes.is_largest_batch
-
-
-# settings that apply only to some cases, with the condition
-USES: Mapping[str, Callable[[Axes, int], bool]] = {
-    "warmup_steps": _has_steps,
-    "measured_steps": _has_steps,
-    "min_warmup_seconds": _has_free_steps,
-    "min_measured_seconds": _has_free_steps,
-    "batch_size_step": _is_searched,
-    "memory_limit_mib_per_device": _is_ours,
-    "telemetry_interval_seconds": _is_ours,
-    "stall_seconds": _is_ours,
-}
+_STEPS = ("warmup_steps", "measured_steps")
+_LEAST_SECONDS = ("min_warmup_seconds", "min_measured_seconds")
+# external scripts have no telemetry or watchdog
+_OF_WORKER = ("memory_limit_mib_per_device", "telemetry_interval_seconds", "stall_seconds")
+# settings that apply only to some cases
+CONDITIONAL = (*_STEPS, *_LEAST_SECONDS, "batch_size_step", *_OF_WORKER)
 
 
 def is_used(setting: str, axes: Axes, epochs: int) -> bool:
     """Return whether a protocol setting such as "warmup_steps" applies to a case.
 
-    `epochs` is above 0 if the case trains to accuracy.
+    `epochs` is above 0 if the case trains to accuracy, which measures all steps.
     """
-    return setting not in USES or USES[setting](axes, epochs)
+    if setting in _STEPS:
+        return not epochs
+    if setting in _LEAST_SECONDS:
+        # data loaders are opened for a number of steps
+        has_free_steps = axes.script == WORKER and axes.data in (ON_DEVICE, ON_HOST)
+        return not epochs and has_free_steps
+    if setting == "batch_size_step":
+        return axes.is_largest_batch
+    return setting not in _OF_WORKER or axes.script == WORKER
 
 
 def list_settings(protocol: "Protocol", axes: Axes, epochs: int) -> Settings:
@@ -95,5 +71,4 @@ def find_least_seconds(protocol: "Protocol", axes: Axes, epochs: int) -> Mapping
 
     By field name of Case; 0 where the setting does not apply, as in training to an accuracy.
     """
-    names = ("min_warmup_seconds", "min_measured_seconds")
-    return {name: getattr(protocol, name) * is_used(name, axes, epochs) for name in names}
+    return {name: getattr(protocol, name) * is_used(name, axes, epochs) for name in _LEAST_SECONDS}

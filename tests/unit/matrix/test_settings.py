@@ -7,7 +7,7 @@ from builders import make_axes, make_case, make_outcomes, make_planned_case, mak
 from pydantic import ValidationError
 
 from dlperf_slurm.contract.axes import LARGEST
-from dlperf_slurm.matrix.settings import LEAST_VALUES, OWN_SETTINGS, USES, list_settings
+from dlperf_slurm.matrix.settings import CONDITIONAL, LEAST_VALUES, OWN_SETTINGS, list_settings
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.cases import analyze
@@ -56,7 +56,7 @@ def test_times_are_numbers_and_all_else_is_counted():
 
 
 def test_settings_with_conditions_are_settings():
-    assert {*USES} < {*Protocol.model_fields}
+    assert {*CONDITIONAL} < {*Protocol.model_fields}
 
 
 @pytest.mark.parametrize(
