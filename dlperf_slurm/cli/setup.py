@@ -226,7 +226,7 @@ def run_env_create(options: argparse.Namespace) -> None:
     if one could not be created.
     """
     from dlperf_slurm.provision.environments.create import create_environment
-    from dlperf_slurm.provision.environments.gpu_horovod import NOT_FOR_GPUS
+    from dlperf_slurm.provision.environments.horovod import NOT_FOR_GPUS
     from dlperf_slurm.provision.environments.pins import list_pins, read_pins
 
     if options.all == bool(options.frameworks):

@@ -101,7 +101,7 @@ def _find_build_obstacle(case: MatrixCase, job_site: Site) -> Optional[str]:
     managed = find_managed_environment(pins.name)
     is_there = (managed / "bin" / "python").exists()
     if not wrong and case.axes.gradient_sync == HOROVOD and (is_there or not pins.compiler):
-        from dlperf_slurm.provision.environments.gpu_horovod import find_missing_horovod
+        from dlperf_slurm.provision.environments.horovod import find_missing_horovod
 
         wrong = find_missing_horovod(pins, managed)
     return f"{framework}: {wrong}" if wrong else None

@@ -33,7 +33,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.parity import Proof, Proofs
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments import gpu_horovod
+from dlperf_slurm.provision.environments import horovod
 from dlperf_slurm.provision.environments.pins import read_pins
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
@@ -121,7 +121,7 @@ def find_missing_horovod(framework: str, site: Site) -> str:
     environment = find_managed_environment(get_environment_name(framework, site.device))
     if site.find_environment(framework).venv != str(environment):
         return ""
-    return gpu_horovod.find_missing_horovod(read_pins(framework, site.device), environment)
+    return horovod.find_missing_horovod(read_pins(framework, site.device), environment)
 
 
 def verify_parity(

@@ -28,7 +28,6 @@ from dlperf_slurm.provision.environments.cpu_index import (
     find_addition_options,
     find_named_index,
 )
-from dlperf_slurm.provision.environments.gpu_horovod import add_gpu_horovod
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
 from dlperf_slurm.provision.environments.install_steps import (
     Installation,
@@ -125,8 +124,7 @@ def create_environment(
             _make_environment(installation, pins, has_any_build, cpu_index)
         if not _is_whole(environment, pins, with_horovod):
             start = time.monotonic()
-            add = add_gpu_horovod if pins.cuda else add_horovod
-            add(installation, pins)
+            add_horovod(installation, pins)
             installation.report_progress(
                 f"Horovod is installed, after {time.monotonic() - start:.0f} s"
             )
