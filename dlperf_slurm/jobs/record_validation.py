@@ -7,16 +7,16 @@ miscounted; it cannot detect a run directory that was forged as a whole.
 import dataclasses
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE
+from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE, NoiseReport
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.nodes import describe_unhealthy
-from dlperf_slurm.contract.peaks import PEAKS_FILE
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks
 from dlperf_slurm.contract.record import (
     OK,
     OUT_OF_MEMORY,
@@ -29,9 +29,9 @@ from dlperf_slurm.contract.record import (
 from dlperf_slurm.contract.step_archive import SidecarFile, read_details
 from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES
-from dlperf_slurm.jobs.attempts import AttemptValidity, Start
+from dlperf_slurm.jobs.attempts import AttemptValidity, Sidecars, Start
 from dlperf_slurm.jobs.case_file import read_planned_case
-from dlperf_slurm.jobs.decode import read_json
+from dlperf_slurm.jobs.decode import decode, read_json
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.record_consistency import (
     find_figure_problem,
@@ -39,7 +39,6 @@ from dlperf_slurm.jobs.record_consistency import (
     find_token_problem,
 )
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
-from dlperf_slurm.jobs.sidecars import find_sidecar_problem, parse_sidecars
 
 MAX_VALUE_CHARACTERS = 60
 MAX_PROBLEM_CHARACTERS = 1000
@@ -212,6 +211,51 @@ def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) ->
     if seconds.dtype.kind != "f" or not (numpy.isfinite(seconds) & (seconds >= 0)).all():
         raise ContractError(f"{detail.where}: has negative, infinite or NaN times")
     return seconds
+
+
+def parse_sidecars(details: Mapping[str, SidecarFile]) -> Sidecars:
+    """Parse the files beside a record, given by file name; raises FileProblem if invalid."""
+    noise, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
+    tokens = details.get(TOKEN_SECONDS_FILE)
+    return Sidecars(
+        None if noise is None else decode(NoiseReport, *noise),
+        None if peaks is None else decode(Peaks, *peaks),
+        None if tokens is None else parse_array(*tokens),
+    )
+
+
+def find_sidecar_problem(sidecars: Sidecars, record: Record) -> str:
+    """Return which file and field beside a record contradict the record; "" if none does."""
+    if sidecars.noise is not None:
+        hosts = {one.host for one in sidecars.noise.hosts}
+        problem = _find_stranger_problem(sidecars.noise, hosts, record)
+        if problem:
+            return f"{HOST_NOISE_FILE}: {problem}"
+    if sidecars.peaks is not None:
+        hosts = {one.host for one in sidecars.peaks.devices}
+        problem = _find_stranger_problem(sidecars.peaks, hosts, record)
+        numbers = NUMBER_FORMATS.get(record.case.axes.precision)
+        if not problem and sidecars.peaks.number_format != numbers:
+            found = sidecars.peaks.number_format
+            problem = f"number_format is {found!r:.80}, but the record has precision {numbers!r}"
+        if problem:
+            return f"{PEAKS_FILE}: {problem}"
+    return ""
+
+
+def _find_stranger_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], record: Record) -> str:
+    """Return where host noise or peaks are of another attempt, or of other hosts, than the record.
+
+    "" if nowhere. `told` is the content of the file, `hosts` are the hosts that it names.
+    """
+    for name in ("run_id", "case_id", "repeat", "attempt"):
+        found, expected = getattr(told, name), getattr(record.case, name)
+        if found != expected:
+            return f"{name} is {found!r:.80}, but the record has {expected!r}"
+    strangers = hosts - {rank.host for rank in record.ranks}
+    if strangers:
+        return f"names host {min(strangers)!r:.80}, but no rank ran there"
+    return ""
 
 
 def describe_failure(record: Record) -> str:
