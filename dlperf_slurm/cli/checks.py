@@ -92,15 +92,15 @@ def run_parity(options: argparse.Namespace) -> None:
     from dlperf_slurm.worker.models import list_models
 
     try:
-        for framework in options.frameworks:
-            check_known(framework, list_frameworks(), "a framework")
-        for model in options.model:
-            check_known(model, list_models(), "a model")
-        for precision in options.precision:
-            check_known(precision, PRECISIONS, "a precision")
-        for axis in ("compiler", "memory_format"):
-            for value in getattr(options, axis):
-                check_known(value, list_choices(axis), f"a {axis}")
+        for values, known, what in (
+            (options.frameworks, list_frameworks(), "a framework"),
+            (options.model, list_models(), "a model"),
+            (options.precision, PRECISIONS, "a precision"),
+            (options.compiler, list_choices("compiler"), "a compiler"),
+            (options.memory_format, list_choices("memory_format"), "a memory_format"),
+        ):
+            for value in values:
+                check_known(value, known, what)
     except ValueError as error:
         raise InputError(f"parity: {error}") from error
     loaded = load_site(options.site, None, options.set)

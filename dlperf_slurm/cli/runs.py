@@ -298,54 +298,51 @@ def _find_named_run(options: argparse.Namespace) -> "Run":
 
 def run_resume(options: argparse.Namespace) -> None:
     """Submit the array jobs of a run that are not submitted yet, or print that there are none."""
-    with print_result(options) as runs:
-        runs.append(_find_named_run(options))
-        _resume(runs[0], options)
-
-
-def _resume(run: "Run", options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.amend import amend_site
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
-    mark_own(run)
-    if options.set:
-        run, changes = amend_site(run, options.set)
-        for change in changes:
-            say(f"site: {change}")
-    if not options.wait and not find_unsubmitted(run):
+    with _continue_run(options) as run:
+        if options.set:
+            run, changes = amend_site(run, options.set)
+            for change in changes:
+                say(f"site: {change}")
+        if options.wait or find_unsubmitted(run):
+            submit_and_follow(run, options.wait)
+            return
         print(f"{run.run_id}: everything is submitted already; nothing was done")
         print(f"States:        {COMMAND} status {run.path}")
         print(f"Retry failed:  {COMMAND} retry {run.path}")
-        return
-    submit_and_follow(run, options.wait)
+
+
+@contextmanager
+def _continue_run(options: argparse.Namespace) -> "Iterator[Run]":
+    """Yield the run that a command names, marked as own; print as `print_result` at the end."""
+    with print_result(options) as runs:
+        runs.append(_find_named_run(options))
+        mark_own(runs[0])
+        yield runs[0]
 
 
 def run_retry(options: argparse.Namespace) -> None:
     """Submit a further attempt of array tasks that failed; print a message if there are none."""
-    with print_result(options) as runs:
-        runs.append(_find_named_run(options))
-        _retry(runs[0], options)
-
-
-def _retry(run: "Run", options: argparse.Namespace) -> None:
     from dlperf_slurm.cli.staging import list_bad_nodes
     from dlperf_slurm.scheduler.retry import stage_retry
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
-    mark_own(run)
-    with advise(f"{COMMAND} retry {run.path}"):
-        before = {task.marker for task in run.read_all_tasks()}
-        bad_nodes: list[str] = []
-        if options.exclude_bad_nodes:
-            manifest = run.manifest
-            bad_nodes = list_bad_nodes(run.path.parent, manifest.site_name, manifest.clusters)
-        count = stage_retry(run, bad_nodes, warn)
-    if not count and not options.wait and not find_unsubmitted(run):
+    with _continue_run(options) as run:
+        with advise(f"{COMMAND} retry {run.path}"):
+            before = {task.marker for task in run.read_all_tasks()}
+            bad_nodes: list[str] = []
+            if options.exclude_bad_nodes:
+                manifest = run.manifest
+                bad_nodes = list_bad_nodes(run.path.parent, manifest.site_name, manifest.clusters)
+            count = stage_retry(run, bad_nodes, warn)
+        if count or options.wait or find_unsubmitted(run):
+            say(f"retrying {count} of {len(before)} array tasks")
+            submit_and_follow(run, options.wait, before if count else ())
+            return
         print(f"{run.run_id}: no array task needs a retry; nothing was done")
         print(f"States:  {COMMAND} status {run.path}")
-        return
-    say(f"retrying {count} of {len(before)} array tasks")
-    submit_and_follow(run, options.wait, before if count else ())
 
 
 def run_status(options: argparse.Namespace) -> None:
