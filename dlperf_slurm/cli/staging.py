@@ -196,15 +196,9 @@ def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "L
 
     `list_bad_nodes` says which nodes are bad.
     """
-    from dlperf_slurm.jobs.failed_nodes import (
-        describe_too_few,
-        drop_unknown_nodes,
-        exclude_nodes,
-    )
+    from dlperf_slurm.jobs.failed_nodes import describe_too_few, exclude_nodes
 
     nodes = list_bad_nodes(results, loaded.name, loaded.site.clusters or "")
-    if loaded.site.scheduler == "slurm":
-        nodes = drop_unknown_nodes(nodes, loaded.site.clusters or "", say)
     needed = max((group.topology.nodes for group in plan.groups), default=1)
     site = exclude_nodes(loaded.site, nodes, needed)
     if nodes and site is loaded.site:
@@ -215,9 +209,10 @@ def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "L
 def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[str]:
     """Print and return the bad nodes of a site, according to the runs in `results`.
 
-    Bad are slow nodes, and nodes that failed and since then have neither measured nor been booted.
+    Bad are slow nodes, and nodes that failed and since then have neither measured nor been booted;
+    nodes that have left the cluster are not returned.
     """
-    from dlperf_slurm.jobs.failed_nodes import drop_rebooted_nodes
+    from dlperf_slurm.jobs.failed_nodes import drop_usable_nodes
     from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.reports.history_text import describe_node
     from dlperf_slurm.results.history.nodes import read_node_histories
@@ -230,7 +225,7 @@ def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[st
     for node in bad:
         say(f"bad {describe_node(node)}")
     failed_at = {node.node: "" if node.slow else node.last_failed_at for node in bad}
-    return drop_rebooted_nodes(failed_at, clusters, say)
+    return drop_usable_nodes(failed_at, clusters, say)
 
 
 def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:

@@ -38,9 +38,11 @@ from dlperf_slurm.config.toml_tables import (
     ProblemCollector,
     TomlFile,
     TomlModel,
+    TomlTable,
     parse_assignment,
     read_toml,
     validate,
+    validate_file,
 )
 from dlperf_slurm.errors import InputError, Problem, raise_problems
 
@@ -274,28 +276,18 @@ def load_site(
         layers.append(SettingsLayer(_resolve_paths(matrix, ("slurm",)), ("slurm",)))
     layers.extend(SettingsLayer(_parse_setting(text)) for text in assignments)
 
-    raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
-    merged, sources = merge_layers(layers)
-    merged[OVERRIDE] = collect_overrides(layers)
+    merged, sources = merge_site_layers(layers)
     cluster = slurm_client.find_shell_cluster(os.environ)
     if cluster and "clusters" not in merged and merged.get("scheduler", "slurm") == "slurm":
         merged["clusters"] = cluster
         sources["clusters",] = "SLURM_CLUSTERS"
-    reporter = ProblemCollector(TomlFile(str(path), "", merged))
-    site = validate(Site, merged, reporter)
-    raise_problems(reporter.problems)
-    assert site is not None, "valid layers make a valid site"
+    site = validate_file(Site, TomlFile(str(path), "", merged))
     return LoadedSite(path.stem, site, sources)
 
 
 def read_frozen_site(path: Path) -> Site:
     """Read the effective site that a run was staged with; raises InputError if it is invalid."""
-    toml = read_toml(path)
-    reporter = ProblemCollector(toml)
-    site = validate(Site, toml.data, reporter)
-    raise_problems(reporter.problems)
-    assert site is not None, "an invalid site has at least one problem"
-    return site
+    return validate_file(Site, read_toml(path))
 
 
 def _resolve_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
@@ -322,6 +314,14 @@ def _parse_setting(text: str) -> TomlFile:
         )
     spell_out_paths(file.data)
     return file
+
+
+def merge_site_layers(layers: Sequence[SettingsLayer]) -> tuple[TomlTable, dict[KeyPath, str]]:
+    """Merge layers of a site as `merge_layers`; raise InputError with all mistakes in them."""
+    raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
+    merged, sources = merge_layers(layers)
+    merged[OVERRIDE] = collect_overrides(layers)
+    return merged, sources
 
 
 def find_layer_problems(layer: SettingsLayer) -> list[Problem]:

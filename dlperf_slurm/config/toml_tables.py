@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema
 from dlperf_slurm.config.error_messages import describe_mistake, describe_syntax_error
 from dlperf_slurm.config.key_descriptions import describe_keys
 from dlperf_slurm.config.key_paths import KeyPath, drop_indices, format_key, locate_keys
-from dlperf_slurm.errors import InputError, Problem
+from dlperf_slurm.errors import InputError, Problem, raise_problems
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_text
 
@@ -226,6 +226,15 @@ def validate(kind: type[Model], data: TomlTable, reporter: ProblemCollector) -> 
         return kind.model_validate(sound)
     except ValidationError:
         return None
+
+
+def validate_file(kind: type[Model], toml: TomlFile) -> Model:
+    """Validate the data of a file as a pydantic model; raise InputError with all mistakes."""
+    reporter = ProblemCollector(toml)
+    found = validate(kind, toml.data, reporter)
+    raise_problems(reporter.problems)
+    assert found is not None, "invalid data have at least one problem"
+    return found
 
 
 def _clean(location: KeyPath) -> KeyPath:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import ContractError, drop_schema_version
 from dlperf_slurm.files.archive_lookup import find_archive
-from dlperf_slurm.files.reading import open_file, parse_json, read_text
+from dlperf_slurm.files.reading import open_file, parse_json
 from dlperf_slurm.jobs.decode import build
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
@@ -17,8 +17,6 @@ from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 LINE_LIMIT_BYTES = 2**20
 # for the file of cases in an archive, which is kept in memory
 ARCHIVED_LIMIT_BYTES = 2**26
-# for the whole file of cases, or of external scripts
-TEXTS_LIMIT_BYTES = 2**28
 
 
 def read_planned_case(run_dir: Path, task: RunTask) -> Case:
@@ -52,14 +50,3 @@ def _parse_line(line: bytes, where: str) -> Case:
         raise ContractError(f"{where}: is not a JSON object")
     own = {"repeat": 1, "attempt": 1, "seed": 0}
     return build(Case, drop_schema_version({**data, **own}, where), where)
-
-
-def read_texts(run_dir: Path, relative: str) -> str:
-    """Read a text file of a run, or "" if it is missing; raise FileProblem if unreadable.
-
-    `relative` is the path in the run directory.
-    """
-    try:
-        return read_text(run_dir / relative, TEXTS_LIMIT_BYTES, root=run_dir)
-    except FileNotFoundError:
-        return ""

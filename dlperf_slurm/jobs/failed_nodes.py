@@ -63,35 +63,23 @@ def exclude_nodes(site: "Site", nodes: Sequence[str], needed: int) -> "Site":
     return site.model_copy(update={"directives": directives, "override": tuple(overrides)})
 
 
-def drop_unknown_nodes(
-    nodes: Sequence[str], clusters: str, report: Callable[[str], None]
-) -> list[str]:
-    """Return those of the nodes that the cluster has, or all if the cluster does not answer.
-
-    `report` is called with a line for each of the others: sbatch refuses a job that excludes a node
-    that has left the cluster. `clusters` is the site's setting, "" for this host's cluster.
-    """
-    known = slurm_client.read_boot_times(clusters) if nodes else {}
-    for node in nodes:
-        if known and node not in known:
-            report(f"node {node} is not excluded: the cluster no longer has it")
-    return [node for node in nodes if not known or node in known]
-
-
-def drop_rebooted_nodes(
+def drop_usable_nodes(
     failed_at: Mapping[str, str], clusters: str, report: Callable[[str], None]
 ) -> list[str]:
-    """Return the nodes that have not been booted since they failed.
+    """Return the nodes that the cluster still has, and that have not been booted since they failed.
 
-    `report` is called with a line for each of the others. `failed_at` has the time of failure in
-    UTC by node, or "" for a node that stays in the list even after a boot. `clusters` names the
-    site's cluster for `--clusters`; '' is this host's.
+    All if the cluster does not answer. `report` is called with a line for each of the others, as
+    sbatch refuses a job that excludes a node that has left the cluster. `failed_at` has the time of
+    failure in UTC by node, or "" for a node that stays in the list even after a boot. `clusters` is
+    the site's setting, "" for this host's cluster.
     """
     booted_at = slurm_client.read_boot_times(clusters) if failed_at else {}
     kept = []
     for node, time in failed_at.items():
         boot = booted_at.get(node, "")
-        if time and boot and datetime.fromisoformat(boot).astimezone() > parse_time(time):
+        if booted_at and node not in booted_at:
+            report(f"node {node} is not excluded: the cluster no longer has it")
+        elif time and boot and datetime.fromisoformat(boot).astimezone() > parse_time(time):
             report(f"node {node} is not excluded: it was booted since it failed")
         else:
             kept.append(node)

@@ -24,8 +24,8 @@ from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import file_permissions, make_folder
+from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import remove_file, write_file
-from dlperf_slurm.jobs.case_file import read_texts
 from dlperf_slurm.jobs.disk_space import check_disk_space
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
@@ -66,6 +66,8 @@ FROZEN_CODE = (
 )
 
 
+# for the whole file of cases, or of external scripts
+TEXTS_LIMIT_BYTES = 2**28
 # log formats are files of this folder, those of the matrix too
 FORMATS_DIR = "dlperf_slurm/published/logs"
 
@@ -94,60 +96,42 @@ def stage_run(
     site, private = take_private_values(loaded)
     run_id = run_id or make_run_id(file.name, loaded.name)
     run_dir = make_absolute_path(results_dir) / run_id
-    manifest = make_manifest(run_id, file, loaded, plan, command)
     manifest = dataclasses.replace(
-        manifest,
+        make_manifest(run_id, file, loaded, plan, command),
         within_seconds=within_seconds,
         interleaved=tuple(interleaved),
         nodes=tuple(nodes),
         absent_nodes=tuple(absent_nodes),
     )
     check_disk_space(results_dir, plan.cases)
-    partial = make_absolute_path(results_dir) / f".{run_id}{PARTIAL_SUFFIX}"
+    folder = make_absolute_path(results_dir) / f".{run_id}{PARTIAL_SUFFIX}"
     try:
-        with create_partial_run(partial):
+        with create_partial_run(folder):
             with file_permissions(site.file_mask):
-                _write_run_files(
-                    partial, run_dir, file, manifest, freeze_site(site, plan.cases), private, plan
-                )
-            remove_file(partial / LOCK_FILE)
-            partial.rename(run_dir)
+                share_with_group(folder, site)
+                folder.chmod(folder.stat().st_mode | (0o777 & ~site.file_mask))
+                (folder / MARKERS_DIR).mkdir()
+                text = format_manifest(manifest)
+                write_file(folder / MANIFEST_FILE, text.encode(), is_synced=True)
+                write_file(folder / MATRIX_FILE, file.toml.text.encode())
+                site = freeze_site(site, plan.cases)
+                text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
+                write_file(folder / SITE_FILE, text.encode())
+                if private:
+                    write_private_values(folder, private)
+                freeze_code(folder)
+                for name, table in file.matrix.formats.items():
+                    path = folder / CODE_DIR / FORMATS_DIR / f"{name}.json"
+                    write_file(path, json.dumps(table, default=str).encode(), root=folder)
+                stage_groups(folder, run_dir, manifest, plan.groups, site)
+            remove_file(folder / LOCK_FILE)
+            folder.rename(run_dir)
     except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
             raise InputError(f"{results_dir}: cannot be written: {error}") from error
         raise
     return Run(run_dir, manifest)
-
-
-def _write_run_files(
-    folder: Path,
-    run_dir: Path,
-    file: MatrixFile,
-    manifest: Manifest,
-    site: Site,
-    private: Mapping[str, str],
-    plan: Plan,
-) -> None:
-    """Write a run's manifest, matrix, site file, code and job scripts into `folder`.
-
-    `folder` will be renamed to `run_dir`, which the scripts name. `private` has the environment
-    variables, by name, that only the owner may read.
-    """
-    share_with_group(folder, site)
-    folder.chmod(folder.stat().st_mode | (0o777 & ~site.file_mask))
-    (folder / MARKERS_DIR).mkdir()
-    write_file(folder / MANIFEST_FILE, format_manifest(manifest).encode(), is_synced=True)
-    write_file(folder / MATRIX_FILE, file.toml.text.encode())
-    text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
-    write_file(folder / SITE_FILE, text.encode())
-    if private:
-        write_private_values(folder, private)
-    freeze_code(folder)
-    for name, table in file.matrix.formats.items():
-        path = folder / CODE_DIR / FORMATS_DIR / f"{name}.json"
-        write_file(path, json.dumps(table, default=str).encode(), root=folder)
-    stage_groups(folder, run_dir, manifest, plan.groups, site)
 
 
 def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
@@ -179,17 +163,38 @@ def stage_groups(
     Array tasks make their own folders when they start. The journal line that makes a group part of
     the run is written last.
     """
-    run_id = manifest.run_id
-    earlier = {name: read_texts(folder, name) for name in (CASES_FILE, EXTERNAL_SCRIPTS_FILE)}
-    files = render_scripts(groups, site, run_id, run_dir, manifest.headline, earlier=earlier)
-    for relative, text in files.items():
-        # a running job may be reading a file that has not changed
-        if text != earlier.get(relative):
-            make_folder((folder / relative).parent, root=folder)
-            write_file(folder / relative, text.encode(), root=folder, is_synced=True)
+    write_scripts(folder, render_changes(folder, run_dir, manifest, groups, site))
     for group in groups:
         size = f"{len(group.array_tasks)} array tasks"
         append_event(folder, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
+
+
+def render_changes(
+    folder: Path, run_dir: Path, manifest: Manifest, groups: Sequence[Group], site: Site
+) -> dict[str, str]:
+    """Render the files of groups as `render_scripts`, without those that `folder` has already.
+
+    A running job may be reading them. `folder` is or will be renamed to `run_dir`.
+    """
+    earlier = {name: _read_text(folder, name) for name in (CASES_FILE, EXTERNAL_SCRIPTS_FILE)}
+    run_id, headline = manifest.run_id, manifest.headline
+    files = render_scripts(groups, site, run_id, run_dir, headline, earlier=earlier)
+    return {name: text for name, text in files.items() if text != earlier.get(name)}
+
+
+def _read_text(folder: Path, relative: str) -> str:
+    """Read a text file of a run, or "" if it is missing; raise FileProblem if unreadable."""
+    try:
+        return read_text(folder / relative, TEXTS_LIMIT_BYTES, root=folder)
+    except FileNotFoundError:
+        return ""
+
+
+def write_scripts(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts to files of a run, by relative path, and sync them to disk."""
+    for relative, text in texts.items():
+        make_folder((folder / relative).parent, root=folder)
+        write_file(folder / relative, text.encode(), root=folder, is_synced=True)
 
 
 def make_run_id(matrix_name: str, site_name: str) -> str:

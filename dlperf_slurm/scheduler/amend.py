@@ -5,35 +5,20 @@ from collections.abc import Sequence
 
 import tomli_w
 
-from dlperf_slurm.config.layers import SettingsLayer, merge_layers
-from dlperf_slurm.config.overrides import OVERRIDE, collect_overrides, get_job_kind
-from dlperf_slurm.config.site import Site, find_layer_problems
-from dlperf_slurm.config.toml_tables import (
-    ProblemCollector,
-    TomlFile,
-    parse_assignment,
-    read_toml,
-    validate,
-)
+from dlperf_slurm.config.layers import SettingsLayer
+from dlperf_slurm.config.overrides import get_job_kind
+from dlperf_slurm.config.site import Site, merge_site_layers
+from dlperf_slurm.config.toml_tables import TomlFile, parse_assignment, read_toml, validate_file
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.errors import InputError, raise_problems
+from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.jobs.case_file import read_texts
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, compute_tasks_per_job
 from dlperf_slurm.jobs.journal import AMENDED, Event, append_event, hold_submit_lock
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
-from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.jobs.run_directory import (
-    CASES_FILE,
-    EXTERNAL_SCRIPTS_FILE,
-    MATRIX_FILE,
-    SITE_FILE,
-    Run,
-)
-from dlperf_slurm.matrix.expand import expand_matrix
-from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.jobs.run_directory import SITE_FILE, Run
+from dlperf_slurm.jobs.stage import render_changes, write_scripts
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.scheduler.retry import read_site
+from dlperf_slurm.scheduler.retry import read_cases, read_site
 from dlperf_slurm.scheduler.submit import find_unsubmitted, recover_interrupted
 
 # keys that change only #SBATCH lines or when jobs are submitted, and no measured value
@@ -83,10 +68,7 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
             )
         # rendered first: a value that cannot be rendered changes no file
         groups = _find_groups(run, group_ids, after)
-        earlier = {name: read_texts(run.path, name) for name in (CASES_FILE, EXTERNAL_SCRIPTS_FILE)}
-        scripts = render_scripts(
-            groups, after, run.run_id, run.path, run.manifest.headline, earlier=earlier
-        )
+        scripts = render_changes(run.path, run.path, run.manifest, groups, after)
         if changes:
             append_event(run.path, Event(AMENDED, format_now(), detail="; ".join(changes)))
             amended = (*run.manifest.amended, *changes)
@@ -99,24 +81,17 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
             write_file(run.path / MANIFEST_FILE, manifest, root=run.path, is_synced=True)
         text = tomli_w.dumps(after.model_dump(mode="json", exclude_none=True))
         write_file(run.path / SITE_FILE, text.encode(), root=run.path, is_synced=True)
-        for relative, script in scripts.items():
-            if script == earlier.get(relative):
-                continue
-            write_file(run.path / relative, script.encode(), root=run.path, is_synced=True)
+        write_scripts(run.path, scripts)
     return run, changes
 
 
 def _merge(run: Run, assignments: Sequence[str]) -> Site:
     """Return the run's site with the assigned values; raise InputError with all problems."""
-    layers = [SettingsLayer(read_toml(run.path / SITE_FILE)), *map(_read_assignment, assignments)]
-    raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
-    merged, _ = merge_layers(layers)
-    merged[OVERRIDE] = collect_overrides(layers)
-    reporter = ProblemCollector(TomlFile(str(run.path / SITE_FILE), "", merged))
-    site = validate(Site, merged, reporter)
-    raise_problems(reporter.problems)
-    assert site is not None, "valid layers make a valid site"
-    return site
+    path = run.path / SITE_FILE
+    merged, _ = merge_site_layers(
+        [SettingsLayer(read_toml(path)), *map(_read_assignment, assignments)]
+    )
+    return validate_file(Site, TomlFile(str(path), "", merged))
 
 
 def _read_assignment(text: str) -> SettingsLayer:
@@ -131,9 +106,7 @@ def _read_assignment(text: str) -> SettingsLayer:
 
 def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
     """Read staged groups back from the run's files, with the time limits that `site` has now."""
-    cases = {
-        case.case_id: case for case in expand_matrix(read_matrix(run.path / MATRIX_FILE)).cases
-    }
+    cases = read_cases(run)
     groups = []
     for group_id in group_ids:
         tasks = tuple(

@@ -19,7 +19,7 @@ from dlperf_slurm.jobs.failed_nodes import (
     NODE_FAIL,
     UNHEALTHY,
     describe_too_few,
-    drop_unknown_nodes,
+    drop_usable_nodes,
     exclude_nodes,
     parse_failed_nodes,
 )
@@ -35,7 +35,7 @@ from dlperf_slurm.jobs.run_directory import (
     list_latest_attempts,
 )
 from dlperf_slurm.jobs.stage import stage_groups
-from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.follow import AWAY_SECONDS
 from dlperf_slurm.scheduler.shared_allocation import is_before_its_turn
@@ -70,7 +70,6 @@ def stage_retry(
             site = read_site(run)
             _check_environments(run, list(ended), site)
             needed = _count_needed(run, list(ended))
-            bad_nodes = drop_unknown_nodes(bad_nodes, run.manifest.clusters, report)
             if run.manifest.nodes:
                 # a sweep names the node of each job
                 bad_nodes = ()
@@ -146,7 +145,7 @@ def _stage_again(
         if state.state != PREEMPTED and not _PORT_TAKEN.search(state.detail)
     ]
     named = {node for state in failed for node in parse_failed_nodes(state.state, state.detail)}
-    nodes = drop_unknown_nodes(sorted(named), run.manifest.clusters, report)
+    nodes = drop_usable_nodes(dict.fromkeys(sorted(named), ""), run.manifest.clusters, report)
     tasks = [state.task for state in again]
     excluding = exclude_nodes(site, nodes, _count_needed(run, tasks))
     _stage(run, tasks, excluding)
@@ -200,14 +199,18 @@ def _list_ended(run: Run) -> Mapping[RunTask, TaskState]:
 
 
 def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
-    cases = {
-        case.case_id: case for case in expand_matrix(read_matrix(run.path / MATRIX_FILE)).cases
-    }
+    cases = read_cases(run)
     tasks = [ArrayTask(cases[task.case_id], task.repeat, task.attempt + 1) for task in ended]
     # no array job is larger than those that the cluster accepted before
     largest = max(run.count_jobs(group_id) for group_id in run.list_group_ids())
     groups = group_by_node(tasks, run.manifest.nodes, site, largest, suffix=_choose_suffix(run))
     stage_groups(run.path, run.path, run.manifest, groups, site)
+
+
+def read_cases(run: Run) -> dict[str, MatrixCase]:
+    """Read the cases of a run's matrix, by case id; raises InputError for mistakes in it."""
+    expansion = expand_matrix(read_matrix(run.path / MATRIX_FILE))
+    return {case.case_id: case for case in expansion.cases}
 
 
 def read_site(run: Run) -> Site:

@@ -30,7 +30,7 @@ from dlperf_slurm.jobs.private_values import (
 )
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.run_directory import make_job_name
-from dlperf_slurm.jobs.stage import freeze_code, make_run_id
+from dlperf_slurm.jobs.stage import freeze_code, make_run_id, write_scripts
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.provision.environments.pins import read_pins
 from dlperf_slurm.scheduler.queue import QueueWatcher
@@ -161,9 +161,7 @@ def stage_probe(probe: Probe, folder: Path) -> Path:
     )
     attempt = folder / probe.task.attempt_dir
     with file_permissions(probe.site.file_mask):
-        for relative, text in scripts.items():
-            make_folder((folder / relative).parent, root=folder)
-            write_file(folder / relative, text.encode(), root=folder)
+        write_scripts(folder, scripts)
         make_folder(attempt, root=folder)
         module = read_pins(probe.case.axes.framework).module
         write_file(attempt / MODULE_FILE, module.encode(), root=folder)
