@@ -6,11 +6,13 @@ hidepid, or of other containers. Sources: proc_stat(5), proc_pid_stat(5).
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Set
 
 from dlperf_slurm.contract.host_noise import CpuUse, OtherProcess
+from dlperf_slurm.worker.host import read_stat
 
 PROC = Path("/proc")
 INIT = 1
@@ -51,36 +53,18 @@ def read_proc(proc: Path = PROC) -> CpuCounters:
     user, nice, system, idle, iowait, irq, softirq, stolen = map(int, fields)
     worked = user + nice + system
     total = worked + idle + iowait + irq + softirq + stolen
-    return CpuCounters(time.monotonic(), total, worked, stolen, _read_processes(proc))
+    return CpuCounters(time.monotonic(), total, worked, stolen, read_processes(proc))
 
 
-def _read_processes(proc: Path) -> Dict[int, Process]:
+def read_processes(proc: Path = PROC) -> Dict[int, Process]:
+    """Read all visible processes, by PID."""
     processes = {}
-    for name in os.listdir(str(proc)):
-        process = _read_process(proc / name) if name.isdigit() else None
-        if process is not None:
-            processes[int(name)] = process
+    for pid in filter(str.isdigit, os.listdir(str(proc))):
+        # it may have ended meanwhile
+        with suppress(OSError):
+            name, fields = read_stat(proc / pid)
+            processes[int(pid)] = Process(name, int(fields[1]), sum(map(int, fields[11:15])))
     return processes
-
-
-def _read_process(folder: Path) -> Optional[Process]:
-    """Read a process from its folder in /proc; None if it has ended or is not readable."""
-    try:
-        name, fields = read_stat(folder)
-    except OSError:
-        return None
-    return Process(name, int(fields[1]), sum(map(int, fields[11:15])))
-
-
-def read_stat(folder: Path) -> Tuple[str, List[str]]:
-    """Return the name of a process and its fields from the third on: state, parent and so on.
-
-    `folder` is the process's folder in /proc. Raises OSError if the process has ended.
-    """
-    text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-    # the name is in parentheses, and may contain parentheses itself
-    head, _, rest = text.rpartition(")")
-    return head.partition("(")[2], rest.split()
 
 
 def divide_time(first: CpuCounters, last: CpuCounters, launcher: int) -> Optional[CpuUse]:

@@ -1,36 +1,64 @@
-"""Linux's /proc -> the CPU's name and flags and the peak of this process's resident memory."""
+"""Files of /proc and /sys -> text; the CPU's name and flags; this process's peak of memory."""
 
 import os
 import platform
+import re
 import resource
 from contextlib import suppress
 from pathlib import Path
+from typing import Dict, List, Tuple
 
+ROOT = Path("/")
 PROC = Path("/proc/self")
-CPU_INFO = Path("/proc/cpuinfo")
 
 
-def read_cpu_name() -> str:
-    """Return the CPU's model name as Linux reports it, else the architecture ("x86_64")."""
+def read_text(path: Path) -> str:
+    """Read a file without surrounding white space; "" if it is not readable."""
     try:
-        lines = CPU_INFO.read_text().splitlines()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
-        lines = []
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return platform.machine()
+        # also for existing files: reading the speed of an interface that is down gives EINVAL
+        return ""
+
+
+def list_folder(path: Path, pattern: str = "*") -> List[Path]:
+    """List the matching entries of a folder, sorted by name; empty if there is no folder."""
+    return sorted(path.glob(pattern)) if path.is_dir() else []
+
+
+def read_stat(folder: Path) -> Tuple[str, List[str]]:
+    """Return the name of a process and its fields from the third on: state, parent and so on.
+
+    `folder` is the process's folder in /proc. Raises OSError if the process has ended.
+    """
+    text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+    # the name is in parentheses, and may contain parentheses itself
+    head, _, rest = text.rpartition(")")
+    return head.partition("(")[2], rest.split()
+
+
+def read_memory_kib(name: str, root: Path = ROOT) -> int:
+    """Return a value of /proc/meminfo, such as "MemAvailable" (proc_meminfo(5)); 0 if unknown."""
+    found = re.search(rf"^{name}: +([0-9]+) kB", read_text(root / "proc/meminfo"), re.M)
+    return int(found[1]) if found else 0
+
+
+def read_cpu_fields(root: Path = ROOT) -> Dict[str, str]:
+    """Return the fields of the first processor (proc_cpuinfo(5)); {} if Linux does not say."""
+    first = read_text(root / "proc/cpuinfo").split("\n\n")[0]
+    lines = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def read_cpu_name(root: Path = ROOT) -> str:
+    """Return the CPU's model name as Linux reports it, else the architecture ("x86_64")."""
+    return read_cpu_fields(root).get("model name") or platform.machine()
 
 
 def has_cpu_flag(flag: str) -> bool:
     """Return whether the CPU has a flag such as "avx512bw"; True if Linux does not say."""
-    try:
-        lines = CPU_INFO.read_text().splitlines()
-    except OSError:
-        return True
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return not flags or flag in flags.split()
+    flags = read_cpu_fields().get("flags", "").split()
+    return not flags or flag in flags
 
 
 def keep_to_cpus(count: int, local_rank: int) -> None:
@@ -55,11 +83,6 @@ def read_peak_resident_bytes() -> int:
 
     The peak of getrusage cannot be reset.
     """
-    try:
-        lines = (PROC / "status").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    found = re.search(r"^VmHWM:\s*([0-9]+)", read_text(PROC / "status"), re.M)
+    kib = int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kib * 1024

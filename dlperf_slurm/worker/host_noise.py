@@ -20,6 +20,7 @@ from dlperf_slurm.contract.host_noise import (
 )
 from dlperf_slurm.worker.cpu_use import CpuWatch
 from dlperf_slurm.worker.frameworks import RankInfo
+from dlperf_slurm.worker.host import read_text
 from dlperf_slurm.worker.nvml import ask, find_handle, find_process_space, load_nvml
 from dlperf_slurm.worker.telemetry.series import list_throttle_reasons
 from dlperf_slurm.worker.telemetry.sources import choose_devices
@@ -78,16 +79,12 @@ def probe_gpus(named: Mapping[int, str]) -> Iterator[GpuState]:
         if handle is not None:
             others = ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or []
             bits = ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
-            names = tuple(_name_process(process.pid) for process in others)
+            # of a process in another PID namespace only its number is known
+            names = tuple(
+                read_text(PROC / str(process.pid) / "comm") or f"process {process.pid}"
+                for process in others
+            )
             yield GpuState(local_rank, names, list_throttle_reasons(bits))
-
-
-def _name_process(pid: int) -> str:
-    """Return the name of a process, or "process PID" if it is in another PID namespace."""
-    try:
-        return (PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return f"process {pid}"
 
 
 def _tell(use: Optional[CpuUse]) -> Tuple[CpuUse, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, List, Mapping, Optional, Tuple
 
 from dlperf_slurm.contract.phases import LAUNCHER, PYTHON, SCRIPT, Phase
-from dlperf_slurm.worker.cpu_use import read_stat
+from dlperf_slurm.worker.host import read_stat
 
 # exported by the job script: when the array task began, and when it called the launcher
 BEGUN_VARIABLE = "DLPERF_SLURM_BEGUN_AT"

@@ -23,7 +23,7 @@ from dlperf_slurm.contract.json_files import ContractError, build_dataclass, rea
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json as read_any_json
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.cpu_use import read_stat
+from dlperf_slurm.worker.host import read_stat
 from dlperf_slurm.worker.telemetry.series import POWER, POWER_LIMIT, UTILIZATION
 from dlperf_slurm.worker.telemetry.sources import list_visible_devices, open_devices
 

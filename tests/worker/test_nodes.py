@@ -33,7 +33,7 @@ from dlperf_slurm.worker.nodes.checks import (
     check_node,
     find_stale_processes,
     find_xids,
-    list_stale_pids,
+    list_stale_processes,
 )
 from dlperf_slurm.worker.nodes.commands import run_lines
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset, hold_lock, read_on_node
@@ -445,23 +445,23 @@ def test_process_of_another_job_is_stale_only_without_its_daemon(monkeypatch):
     environ = {**os.environ, "SLURM_JOB_ID": "1"}
     with subprocess.Popen(["sleep", "60"], env=environ) as process:
         try:
-            assert process.pid in list_stale_pids("2")
-            assert process.pid not in list_stale_pids("1")
+            assert process.pid in list_stale_processes("2")
+            assert process.pid not in list_stale_processes("1")
             # by hand there is no job that it could be left over from
-            assert list_stale_pids("") == []
+            assert list_stale_processes("") == {}
             monkeypatch.setattr(checks, "_STEP_DAEMON", Path("/proc/self/comm").read_text().strip())
-            assert process.pid not in list_stale_pids("2")
+            assert process.pid not in list_stale_processes("2")
         finally:
             process.kill()
 
 
 def test_process_that_stays_is_named_and_one_that_ends_is_not(monkeypatch):
     monkeypatch.setattr(checks, "ENDING_SECONDS", 0.5)
-    left = iter([[1, 2], [1]])
-    monkeypatch.setattr(checks, "list_stale_pids", lambda job_id: next(left, [1]))
+    left = iter([{1: "a", 2: "b"}, {1: "a"}])
+    monkeypatch.setattr(checks, "list_stale_processes", lambda job_id: next(left, {1: "a"}))
     (problem,) = find_stale_processes("7")
-    assert problem.endswith(" (1)")
-    monkeypatch.setattr(checks, "list_stale_pids", lambda job_id: next(left, []))
+    assert problem.endswith(": a (1)")
+    monkeypatch.setattr(checks, "list_stale_processes", lambda job_id: next(left, {}))
     assert find_stale_processes("7") == []
 
 

@@ -10,7 +10,8 @@ from typing import Dict, Iterator, List, Mapping, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.nodes import NodeChecks
-from dlperf_slurm.worker.cpu_use import read_stat
+from dlperf_slurm.worker.cpu_use import Process, read_processes
+from dlperf_slurm.worker.host import read_memory_kib
 from dlperf_slurm.worker.nodes.commands import run_command, run_line
 from dlperf_slurm.worker.nodes.devices import (
     DeviceError,
@@ -73,7 +74,7 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
         unknown += unread
     problems += list_limit_problems(check)
     if check.free_memory_mib:
-        free = read_free_memory_mib()
+        free = read_memory_kib("MemAvailable") // 1024
         if free < check.free_memory_mib:
             problems.append(f"{free} MiB of memory are free; required: {check.free_memory_mib}")
     if check.stale_processes:
@@ -194,57 +195,40 @@ def list_limit_problems(check: NodeChecks) -> Iterator[str]:
         yield f"{SHARED_MEMORY} has {size} MiB; required: {check.shared_memory_mib}"
 
 
-def read_free_memory_mib() -> int:
-    """Return the memory available to programs on this node (proc(5), MemAvailable)."""
-    lines = (PROC / "meminfo").read_text().splitlines()
-    values = dict(line.split(":", 1) for line in lines if ":" in line)
-    return int(values["MemAvailable"].split()[0]) // 1024
-
-
 def find_stale_processes(job_id: str) -> List[str]:
     """Describe processes left over from this user's other jobs, after ENDING_SECONDS to exit."""
-    stale = list_stale_pids(job_id)
+    stale = list_stale_processes(job_id)
     deadline = time.monotonic() + ENDING_SECONDS
     while stale and time.monotonic() < deadline:
         time.sleep(ENDING_POLL_SECONDS)
-        stale = [pid for pid in list_stale_pids(job_id) if pid in stale]
-    names = [f"{_read_name(pid)} ({pid})" for pid in stale[:MAX_NAMED]]
+        still = list_stale_processes(job_id)
+        stale = {pid: name for pid, name in stale.items() if pid in still}
+    names = [f"{name} ({pid})" for pid, name in sorted(stale.items())[:MAX_NAMED]]
     more = f" and {len(stale) - MAX_NAMED} more" if len(stale) > MAX_NAMED else ""
     return (
         [f"processes of another job are still running: {', '.join(names)}{more}"] if stale else []
     )
 
 
-def list_stale_pids(job_id: str) -> List[int]:
+def list_stale_processes(job_id: str) -> Dict[int, str]:
     """List this user's processes with another SLURM_JOB_ID and without a slurmstepd as ancestor.
 
-    Processes of another job that still runs on the node do have one.
+    Returns names by PID. Processes of another job that still runs on the node do have such an
+    ancestor.
     """
-    if not job_id:
-        return []
-    parents = {pid: read_parent(pid) for pid in _list_own_pids()}
-    return sorted(
-        pid
-        for pid in parents
-        if _read_job_id(pid) not in ("", job_id) and not _has_step_daemon(pid, parents)
-    )
-
-
-def _list_own_pids() -> List[int]:
-    own = os.getuid()
-    pids = []
-    for entry in os.scandir(str(PROC)):
-        try:
-            if entry.name.isdigit() and entry.stat().st_uid == own:
-                pids.append(int(entry.name))
-        except OSError:
-            continue
-    return pids
+    processes = read_processes(PROC) if job_id else {}
+    return {
+        pid: process.name
+        for pid, process in processes.items()
+        if _read_job_id(pid) not in ("", job_id) and not _has_step_daemon(pid, processes)
+    }
 
 
 def _read_job_id(pid: int) -> str:
-    """Return the SLURM_JOB_ID of a process; "" if it has none or has ended."""
+    """Return the SLURM_JOB_ID of a process of this user; "" if it has none or has ended."""
     try:
+        if (PROC / str(pid)).stat().st_uid != os.getuid():
+            return ""
         variables = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
         return ""
@@ -252,24 +236,9 @@ def _read_job_id(pid: int) -> str:
     return found[0].decode(errors="replace") if found else ""
 
 
-def read_parent(pid: int) -> int:
-    """Return the parent PID of a process; 0 if the process has ended."""
-    try:
-        return int(read_stat(PROC / str(pid))[1][1])
-    except OSError:
-        return 0
-
-
-def _has_step_daemon(pid: int, parents: Mapping[int, int]) -> bool:
-    while pid > 1:
-        if _read_name(pid).startswith(_STEP_DAEMON):
+def _has_step_daemon(pid: int, processes: Mapping[int, Process]) -> bool:
+    while pid in processes:
+        if processes[pid].name.startswith(_STEP_DAEMON):
             return True
-        pid = parents[pid] if pid in parents else read_parent(pid)
+        pid = processes[pid].parent
     return False
-
-
-def _read_name(pid: int) -> str:
-    try:
-        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
-    except OSError:
-        return ""

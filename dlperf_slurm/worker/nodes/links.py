@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
+from dlperf_slurm.worker.host import list_folder, read_text
 from dlperf_slurm.worker.nodes.devices import DeviceError, Gpu, call_driver, read_number
-from dlperf_slurm.worker.provenance.files import list_folder, read_text
 
 _PCIE = "pci/pci_gpu_link_info"
 # states of a GPU that waits for the fabric manager; "N/A" without an NVSwitch

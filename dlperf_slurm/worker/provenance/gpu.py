@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
 from dlperf_slurm.worker import amd_smi
+from dlperf_slurm.worker.host import ROOT, read_text
 from dlperf_slurm.worker.nvml import ask, load_nvml
-from dlperf_slurm.worker.provenance.files import ROOT, drop_empty, join_distinct, read_text
+from dlperf_slurm.worker.provenance.machine import drop_empty, join_distinct
 
 # NVML_TOPOLOGY_*: the connection between two GPUs, in the words of NVML's documentation
 _LEVELS = {

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Dict, Mapping, Set
 
+from dlperf_slurm.worker.host import ROOT, list_folder, read_text
 from dlperf_slurm.worker.nvml import ask, find_own_handle, load_nvml
-from dlperf_slurm.worker.provenance.files import ROOT, list_folder, read_text
 from dlperf_slurm.worker.provenance.machine import NODES, format_ranges
 
 AFFINITY = "gpu_affinity"

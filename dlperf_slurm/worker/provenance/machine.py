@@ -1,52 +1,51 @@
 """This host -> its CPUs (model, sockets, cores, SMT, NUMA, frequencies), memory and network."""
 
 import os
-import platform
 import re
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, Iterable, List, Sized
 
-from dlperf_slurm.worker.provenance.files import (
+from dlperf_slurm.worker.host import (
     ROOT,
-    drop_empty,
-    join_distinct,
     list_folder,
+    read_cpu_fields,
+    read_cpu_name,
+    read_memory_kib,
     read_text,
 )
 
 NODES = "sys/devices/system/node"
 
 
+def join_distinct(values: Iterable[str]) -> str:
+    """Join the distinct nonempty values, in order of first appearance."""
+    return ", ".join(dict.fromkeys(filter(None, values)))
+
+
+def drop_empty(facts: Dict[str, str]) -> Dict[str, str]:
+    """Return the facts without those that are empty, so unknown."""
+    return {name: value for name, value in facts.items() if value}
+
+
 def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
     """Describe all CPUs and memory of the host, not only this process's share (sysfs, /proc)."""
     cpu = root / "sys/devices/system/cpu"
-    known = _read_cpuinfo(root)
+    # without those of memory alone, which the same hosts may have or not
+    nodes = [n for n in list_folder(root / NODES, "node[0-9]*") if read_text(n / "cpulist")]
+    # rounded: equal nodes differ by a few MiB reserved by the kernel
+    memory_kib = read_memory_kib("MemTotal", root)
     return drop_empty(
         {
-            "cpu_model": known.get("model name", platform.machine()),
-            "cpu_microcode": known.get("microcode", ""),
+            "cpu_model": read_cpu_name(root),
+            "cpu_microcode": read_cpu_fields(root).get("microcode", ""),
             "cpu_count": str(os.cpu_count()),
             **_describe_topology(cpu),
             "cpu_smt": read_text(cpu / "smt/control"),
-            # without those of memory alone, which the same hosts may have or not
-            "numa_nodes": _count(
-                [
-                    path
-                    for path in list_folder(root / NODES, "node[0-9]*")
-                    if read_text(path / "cpulist")
-                ]
-            ),
+            "numa_nodes": _count(nodes),
             **_describe_frequency(cpu),
-            "memory_gib": _read_memory_gib(root),
+            "memory_gib": f"{memory_kib / 2**20:.0f}" if memory_kib else "",
         }
     )
-
-
-def _read_cpuinfo(root: Path) -> Dict[str, str]:
-    """Read the fields of the first processor (proc_cpuinfo(5))."""
-    first = read_text(root / "proc/cpuinfo").split("\n\n")[0]
-    lines = (line.partition(":") for line in first.splitlines())
-    return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def _describe_topology(cpu: Path) -> Dict[str, str]:
@@ -79,15 +78,8 @@ def _join_limits(least_khz: str, most_khz: str) -> str:
     return f"{int(least_khz) // 1000} to {int(most_khz) // 1000}"
 
 
-def _read_memory_gib(root: Path) -> str:
-    """Read the memory in GiB, rounded: equal nodes differ by a few MiB reserved by the kernel."""
-    found = re.search(r"^MemTotal: +([0-9]+) kB", read_text(root / "proc/meminfo"), re.M)
-    return f"{int(found.group(1)) / 2**20:.0f}" if found else ""
-
-
-def _count(items: object) -> str:
-    count = len(items) if isinstance(items, (set, list)) else 0
-    return str(count) if count else ""
+def _count(items: Sized) -> str:
+    return str(len(items) or "")
 
 
 def describe_binding(root: Path = ROOT) -> Dict[str, str]:

@@ -8,7 +8,8 @@ import resource
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping
 
-from dlperf_slurm.worker.provenance.files import ROOT, drop_empty, read_text
+from dlperf_slurm.worker.host import ROOT, read_text
+from dlperf_slurm.worker.provenance.machine import drop_empty
 from dlperf_slurm.worker.provenance.variables import cut_credentials
 
 # kernel boot parameters that change how fast programs run

@@ -15,7 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set
 
-from dlperf_slurm.worker.cpu_use import CpuWatch, read_stat
+from dlperf_slurm.worker.cpu_use import CpuWatch
+from dlperf_slurm.worker.host import read_stat
 from dlperf_slurm.worker.telemetry.series import (
     END,
     READY,

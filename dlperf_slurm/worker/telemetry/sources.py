@@ -19,7 +19,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import HOST, NODE
 from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.frameworks import RankInfo
-from dlperf_slurm.worker.host import read_cpu_name
+from dlperf_slurm.worker.host import ROOT, list_folder, read_cpu_name, read_text
 from dlperf_slurm.worker.nvml import (
     ask,
     find_handle,
@@ -41,7 +41,6 @@ from dlperf_slurm.worker.telemetry.series import (
     UTILIZATION,
 )
 
-ROOT = Path("/")
 # the site's command that prints the energy or power of a node
 ENERGY_VARIABLE = "DLPERF_SLURM_ENERGY_COMMAND"
 COMMAND_SECONDS = 5.0
@@ -265,7 +264,7 @@ class HostSource:
         self.name = read_cpu_name()
         self._psutil = psutil
         self._energy = EnergyCounter(root)
-        self._ports = list((root / "sys/class/infiniband").glob("*/ports/*"))
+        self._ports = list_folder(root / "sys/class/infiniband", "*/ports/*")
 
     def read(self) -> Dict[str, float]:
         """Take one sample; NaN for energy that is not readable."""
@@ -305,11 +304,8 @@ class CraySource:
     def read(self) -> Dict[str, float]:
         """Take one sample; NaN if the counter cannot be read."""
         # "214527 J 1571234567890 us"
-        try:
-            text = self._counter.read_text(encoding="ascii")
-        except OSError:
-            text = ""
-        return {ENERGY: float(text.split()[0]) if text.strip() else math.nan}
+        joules = read_text(self._counter).partition(" ")[0]
+        return {ENERGY: float(joules) if joules else math.nan}
 
     def read_errors(self) -> Dict[str, int]:
         """Return none, as there are no error counters."""
@@ -387,50 +383,31 @@ def open_host(
 class EnergyCounter:
     """The energy of all CPU packages and their memory, from the kernel's powercap (Intel and AMD).
 
-    Counters wrap at their range; since Linux 5.10 only root may be able to read them.
+    Counters wrap at their range; since Linux 5.10 only root may be able to read them. The zones of
+    cores are parts of packages, and "psys" includes other parts of the machine.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
-        self._zones = [
-            _Zone(path)
-            for path in sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
-            if _is_counted(path)
-        ]
+        zones = list_folder(root / "sys/class/powercap", "intel-rapl:*")
+        names = {zone: read_text(zone / "name") for zone in zones}
+        self._zones = [z for z in zones if names[z].startswith("package") or names[z] == "dram"]
+        self._ranges = [_read_number(zone / "max_energy_range_uj") for zone in self._zones]
+        self._latest = self._read()
+        self._joules = 0.0 if self._zones else math.nan
+
+    def _read(self) -> List[float]:
+        return [_read_number(zone / "energy_uj") for zone in self._zones]
 
     def read_joules(self) -> float:
         """Return the joules since creation; NaN if not readable. Call at least once per wrap."""
-        return sum(zone.read_joules() for zone in self._zones) if self._zones else math.nan
-
-
-class _Zone:
-    def __init__(self, path: Path) -> None:
-        self._counter = path / "energy_uj"
-        self._range = _read_number(path / "max_energy_range_uj")
-        self._latest = _read_number(self._counter)
-        self._joules = 0.0
-
-    def read_joules(self) -> float:
-        now = _read_number(self._counter)
-        wrapped = self._range if now < self._latest else 0.0
-        self._joules += MICRO * (now - self._latest + wrapped)
-        self._latest = now
+        before, self._latest = self._latest, self._read()
+        for first, last, wrap in zip(before, self._latest, self._ranges):
+            self._joules += MICRO * (last - first + (wrap if last < first else 0.0))
         return self._joules
-
-
-def _is_counted(zone: Path) -> bool:
-    """Return whether to count the energy of a powercap zone: of packages and DRAM alone.
-
-    The zones of cores are parts of packages; "psys" includes other parts of the machine.
-    """
-    try:
-        name = (zone / "name").read_text(encoding="ascii").strip()
-    except OSError:
-        return False
-    return name.startswith("package") or name == "dram"
 
 
 def _read_number(path: Path) -> float:
     try:
-        return float(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        return float(read_text(path))
+    except ValueError:
         return math.nan
