@@ -5,7 +5,7 @@ stores them.
 """
 
 import math
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.update_rule import ADAMW, Rule, make_rule
@@ -19,65 +19,48 @@ if TYPE_CHECKING:
     Arrays = Dict[str, NDArray[Any]]
 
 
-class Momentum:
-    """SGD with or without momentum; weight decay is added to the clipped gradient."""
+class ReferenceOptimizer:
+    """The update rule of a case, as `Rule` defines it."""
 
     def __init__(self, rule: Rule, largest_norm: Optional[float], precision: str) -> None:
-        self._rule = rule
         self.largest_norm = largest_norm
-        self._precision = precision
-        self._velocity: "Arrays" = {}
-
-    def update(self, weights: "Arrays", gradients: "Arrays") -> None:
-        """Apply one step to float64 weights: replace the arrays in the dict `weights`."""
-        rule = self._rule
-        for name, gradient in clip_gradients(gradients, self.largest_norm):
-            if gradient.ndim > 1:
-                gradient = gradient + rule.weight_decay * weights[name]
-            velocity = rule.momentum * self._velocity.get(name, 0.0) + gradient
-            weight = weights[name] - rule.learning_rate * velocity
-            weights[name] = round_as_stored(weight, self._precision)
-            self._velocity[name] = round_as_stored(velocity, self._precision)
-
-
-class AdamW:
-    """Adam with decoupled weight decay, as defined in `Rule`."""
-
-    def __init__(self, rule: Rule, largest_norm: Optional[float], precision: str) -> None:
         self._rule = rule
-        self.largest_norm = largest_norm
         self._precision = precision
-        self._moments: Dict[str, Tuple[Any, Any]] = {}
+        # velocity, or both moments
+        self._state: Dict[str, Tuple[Any, ...]] = {}
         self._step = 0
 
     def update(self, weights: "Arrays", gradients: "Arrays") -> None:
         """Apply one step to float64 weights: replace the arrays in the dict `weights`."""
-        rule = self._rule
-        beta1, beta2 = rule.betas
         self._step += 1
+        compute = self._compute_adamw if self._rule.name == ADAMW else self._compute_momentum
         for name, gradient in clip_gradients(gradients, self.largest_norm):
-            first, second = self._moments.get(name, (0.0, 0.0))
-            first = beta1 * first + (1 - beta1) * gradient
-            second = beta2 * second + (1 - beta2) * gradient**2
-            self._moments[name] = (
-                round_as_stored(first, self._precision),
-                round_as_stored(second, self._precision),
-            )
-            weight = weights[name]
-            if gradient.ndim > 1:
-                weight = weight * (1 - rule.learning_rate * rule.weight_decay)
-            first = first / (1 - beta1**self._step)
-            second = second / (1 - beta2**self._step)
-            weight = weight - rule.learning_rate * first / (second**0.5 + rule.epsilon)
+            decay = self._rule.weight_decay if gradient.ndim > 1 else 0.0
+            weight, *state = compute(weights[name], gradient, decay, *self._state.get(name, ()))
             weights[name] = round_as_stored(weight, self._precision)
+            self._state[name] = tuple(round_as_stored(one, self._precision) for one in state)
+
+    def _compute_momentum(
+        self, weight: Any, gradient: Any, decay: float, velocity: Any = 0.0
+    ) -> Tuple[Any, ...]:
+        velocity = self._rule.momentum * velocity + (gradient + decay * weight)
+        return weight - self._rule.learning_rate * velocity, velocity
+
+    def _compute_adamw(
+        self, weight: Any, gradient: Any, decay: float, first: Any = 0.0, second: Any = 0.0
+    ) -> Tuple[Any, ...]:
+        rate, (beta1, beta2) = self._rule.learning_rate, self._rule.betas
+        first = beta1 * first + (1 - beta1) * gradient
+        second = beta2 * second + (1 - beta2) * gradient**2
+        deviation = (second / (1 - beta2**self._step)) ** 0.5
+        step = first / (1 - beta1**self._step) / (deviation + self._rule.epsilon)
+        return weight * (1 - rate * decay) - rate * step, first, second
 
 
-def make_optimizer(case: Case, definition: "Network") -> Union[AdamW, Momentum]:
+def make_optimizer(case: Case, definition: "Network") -> ReferenceOptimizer:
     """Return the case's optimizer, which every framework's must equal."""
-    rule = make_rule(case, definition)
     largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
-    optimizer = AdamW if rule.name == ADAMW else Momentum
-    return optimizer(rule, largest_norm, case.axes.precision)
+    return ReferenceOptimizer(make_rule(case, definition), largest_norm, case.axes.precision)
 
 
 def clip_gradients(
