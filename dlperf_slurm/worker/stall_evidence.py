@@ -16,17 +16,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass, read_json
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json as read_any_json
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.host import read_stat
+from dlperf_slurm.worker.host import read_stat, read_text
 from dlperf_slurm.worker.telemetry.series import POWER, POWER_LIMIT, UTILIZATION
 from dlperf_slurm.worker.telemetry.sources import list_visible_devices, open_devices
 
+STALLS_DIR = "stalls"
+# What there is of a rank in this folder: its Python stacks, empty as long as nothing is wrong; the
+# RankStatus of one that its watchdog ended; its native stacks, as py-spy or gdb prints them; and a
+# mark of a silent rank, which wrote no RankStatus before others ended. The timer of a silent rank
+# may still write its stacks: a launcher that ends its ranks also sends SIGCONT to stopped ones.
+STACKS, STATUS, NATIVE, SILENT = "stacks", "json", "native", "silent"
 # for all programs together, which run at the same time
 PROGRAM_SECONDS = 20
 EVIDENCE_SECONDS = PROGRAM_SECONDS + 10.0
@@ -44,6 +50,9 @@ _WAITS = re.compile(r"\b(P?MPI_[A-Z]\w+|nccl[A-Z]\w+|gloo::\w+|c10d::\w+|cu(?:da
 _FLIGHT_RECORDER_VARIABLES = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE")
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class HostEvidence:
     """The process state (proc_pid_stat(5)) of each rank on a host, and its devices in words."""
@@ -53,33 +62,32 @@ class HostEvidence:
     devices: Tuple[str, ...]
 
 
-def get_evidence_path(stalls_dir: Path, host: str) -> Path:
+def get_rank_path(attempt_dir: Path, rank: int, kind: str) -> Path:
+    """Return the file of a rank that has stalled; `kind` is STACKS, STATUS, NATIVE or SILENT."""
+    return attempt_dir / STALLS_DIR / f"rank-{rank}.{kind}"
+
+
+def get_evidence_path(attempt_dir: Path, host: str) -> Path:
     """Return the file of a host's evidence; it is empty while the evidence is collected."""
-    return stalls_dir / f"host-{host}.json"
+    return attempt_dir / STALLS_DIR / f"host-{host}.json"
 
 
-def has_evidence(stalls_dir: Path, host: str) -> bool:
-    """Return whether the evidence of a host is complete."""
+def is_filled(path: Path) -> bool:
+    """Return whether a file exists and is not empty."""
     with suppress(OSError):
-        return get_evidence_path(stalls_dir, host).stat().st_size > 0
+        return path.stat().st_size > 0
     return False
 
 
-def get_native_path(stalls_dir: Path, rank: int) -> Path:
-    """Return the file for a rank's native stacks, as py-spy or gdb prints them."""
-    return stalls_dir / f"rank-{rank}.native"
-
-
-def start_collector(attempt_dir: Path, stalls_dir: Path, host: str) -> None:
+def start_collector(attempt_dir: Path, host: str) -> None:
     """Start a process that collects evidence on this host, unless another rank has started it.
 
-    The evidence is written to `stalls_dir`; the case is read from `attempt_dir`. An OSError is
-    ignored.
+    An OSError is ignored.
     """
     with suppress(OSError):
-        get_evidence_path(stalls_dir, host).open("x").close()
+        get_evidence_path(attempt_dir, host).open("x").close()
         subprocess.Popen(
-            [sys.executable, "-m", __name__, str(attempt_dir), str(stalls_dir), host],
+            [sys.executable, "-m", __name__, str(attempt_dir), host],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -88,17 +96,18 @@ def start_collector(attempt_dir: Path, stalls_dir: Path, host: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the HostEvidence of this host, after the native stacks of its ranks."""
-    attempt_dir, stalls_dir, host = Path(arguments[0]), Path(arguments[1]), arguments[2]
-    pids = find_ranks(stalls_dir)
+    attempt_dir, host = Path(arguments[0]), arguments[1]
+    evidence_path = get_evidence_path(attempt_dir, host)
+    pids = find_ranks(attempt_dir)
     states = {}
     for rank, pid in pids.items():
         with suppress(OSError):
             state = states[rank] = read_stat(Path(f"/proc/{pid}"))[1][0]
-            if state in RUNNING and not (stalls_dir / f"rank-{rank}.stacks").stat().st_size:
+            if state in RUNNING and not is_filled(get_rank_path(attempt_dir, rank, STACKS)):
                 os.kill(pid, STACKS_SIGNAL)
     time.sleep(STACKS_SECONDS)
     with ThreadPoolExecutor(len(pids) + 1) as pool:
-        pool.submit(_save_output, stalls_dir / f"host-{host}.ncclras", [["ncclras"]])
+        pool.submit(_save_output, evidence_path.with_suffix(".ncclras"), [["ncclras"]])
         for rank, state in states.items():
             # gdb would let a stopped process go on
             if state in RUNNING:
@@ -107,19 +116,19 @@ def main(arguments: Sequence[str]) -> int:
                     ["py-spy", "dump", "--native", "--pid", name],
                     ["gdb", "-nx", "-batch", "-p", name, "-ex", "bt", "-ex", "thread apply all bt"],
                 ]
-                pool.submit(_save_output, get_native_path(stalls_dir, rank), tracers)
+                pool.submit(_save_output, get_rank_path(attempt_dir, rank, NATIVE), tracers)
         devices = tuple(describe_devices(read_json(attempt_dir / CASE_FILE, Case)))
     evidence = json.dumps(
         asdict(HostEvidence(host, {str(rank): state for rank, state in states.items()}, devices))
     )
-    write_file(get_evidence_path(stalls_dir, host), evidence.encode())
+    write_file(evidence_path, evidence.encode())
     return 0
 
 
-def find_ranks(stalls_dir: Path) -> Dict[int, int]:
+def find_ranks(attempt_dir: Path) -> Dict[int, int]:
     """Find the process of each rank on this host, as the one that has its stacks file open."""
     files = {}
-    for path in stalls_dir.glob("rank-*.stacks"):
+    for path in (attempt_dir / STALLS_DIR).glob(f"rank-*.{STACKS}"):
         status = path.stat()
         files[status.st_dev, status.st_ino] = int(path.stem[len("rank-") :])
     found: Dict[int, int] = {}
@@ -187,25 +196,26 @@ def dump_flight_recorder(path: Path) -> None:
             return
 
 
-def read_evidence(stalls_dir: Path) -> List[HostEvidence]:
+def read_valid(path: Path, kind: Type[T]) -> Optional[T]:
+    """Read a dataclass that was written as JSON; None if there is no valid file."""
+    with suppress(FileProblem, ContractError, FileNotFoundError):
+        return build_dataclass(kind, read_any_json(path), str(path), is_complete=True)
+    return None
+
+
+def read_evidence(attempt_dir: Path) -> List[HostEvidence]:
     """Read the evidence of all hosts whose evidence is complete."""
-    found = []
-    for path in sorted(stalls_dir.glob("host-*.json")):
-        with suppress(FileProblem, ContractError, FileNotFoundError):
-            values = read_any_json(path)
-            found.append(build_dataclass(HostEvidence, values, str(path), is_complete=True))
-    return found
+    paths = sorted((attempt_dir / STALLS_DIR).glob("host-*.json"))
+    found = (read_valid(path, HostEvidence) for path in paths)
+    return [evidence for evidence in found if evidence is not None]
 
 
-def read_native_stack(stalls_dir: Path, rank: int) -> str:
+def read_native_stack(attempt_dir: Path, rank: int) -> str:
     """Return the first KEPT_LINES of a rank's native stack; "" if there is none.
 
     Of gdb's output, only the main thread, which comes first.
     """
-    try:
-        text = get_native_path(stalls_dir, rank).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
+    text = read_text(get_rank_path(attempt_dir, rank, NATIVE))
     _, begin, frames = text.partition("#0 ")
     text = f"{begin}{frames}".partition("\nThread ")[0] if begin else text
     return "\n".join(text.splitlines()[:KEPT_LINES])

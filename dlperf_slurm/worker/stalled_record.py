@@ -12,19 +12,19 @@ from dlperf_slurm.contract.record import (
     Failure,
 )
 from dlperf_slurm.files.arrays import write_array
+from dlperf_slurm.worker.host import read_text
 from dlperf_slurm.worker.provenance.machine import format_ranges
-from dlperf_slurm.worker.stall_evidence import find_wait, read_evidence, read_native_stack
-from dlperf_slurm.worker.watchdog import (
-    PREEMPTED,
-    STALLED,
-    STALLS_DIR,
-    TIME_LIMIT,
-    RankStatus,
-    get_silence_path,
-    get_stacks_path,
-    get_status_path,
-    read_status,
+from dlperf_slurm.worker.stall_evidence import (
+    SILENT,
+    STACKS,
+    STATUS,
+    find_wait,
+    get_rank_path,
+    read_evidence,
+    read_native_stack,
+    read_valid,
 )
+from dlperf_slurm.worker.watchdog import PREEMPTED, STALLED, TIME_LIMIT, RankStatus
 
 ANSWERED_NOTHING = "does not respond: the process is stopped, or waits for a file"
 HELD = "in native code that holds the GIL"
@@ -38,7 +38,8 @@ def read_statuses(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
 
     Empty if no watchdog ended a rank.
     """
-    found = (read_status(get_status_path(attempt_dir, rank)) for rank in range(case.world_size))
+    paths = [get_rank_path(attempt_dir, rank, STATUS) for rank in range(case.world_size)]
+    found = (read_valid(path, RankStatus) for path in paths)
     return tuple(status for status in found if status is not None)
 
 
@@ -49,16 +50,16 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
     """
     statuses = read_statuses(attempt_dir, case)
     ranks = range(case.world_size)
-    stacks = {rank: _read_stacks(get_stacks_path(attempt_dir, rank)) for rank in ranks}
+    stacks = {rank: read_text(get_rank_path(attempt_dir, rank, STACKS)) for rank in ranks}
     if not statuses and not any(stacks.values()):
         return ()
     hosts = next((status.hosts for status in statuses if status.hosts), ())
-    evidence = read_evidence(attempt_dir / STALLS_DIR)
+    evidence = read_evidence(attempt_dir)
     states = {int(rank): state for one in evidence for rank, state in one.states.items()}
-    native = {rank: read_native_stack(attempt_dir / STALLS_DIR, rank) for rank in ranks}
+    native = {rank: read_native_stack(attempt_dir, rank) for rank in ranks}
     # the likeliest causes come first
     told = {status.rank: _describe_place(status) for status in _sort(statuses)}
-    held = {r for r in ranks if stacks[r] and not get_silence_path(attempt_dir, r).exists()}
+    held = {r for r in ranks if stacks[r] and not get_rank_path(attempt_dir, r, SILENT).exists()}
     quiet = {
         rank: STATES.get(states.get(rank, ""), HELD if rank in held else ANSWERED_NOTHING)
         for rank in ranks
@@ -181,10 +182,3 @@ def _name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}" + (f" on {hosts[ranks[0]]}" if hosts else "")
     return f"ranks {format_ranges(sorted(ranks)).replace(',', ', ')}"
-
-
-def _read_stacks(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""

@@ -19,17 +19,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Iterable, Iterator, Optional, Set, Tuple, cast
 
-from dlperf_slurm.contract.json_files import ContractError, build_dataclass
-from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.processes import allow_tracing
 from dlperf_slurm.worker.progress import Position, ProgressMonitor
 from dlperf_slurm.worker.stall_evidence import (
     EVIDENCE_SECONDS,
+    SILENT,
+    STACKS,
     STACKS_SIGNAL,
+    STALLS_DIR,
+    STATUS,
     dump_flight_recorder,
-    has_evidence,
+    get_evidence_path,
+    get_rank_path,
+    is_filled,
     start_collector,
 )
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
@@ -37,7 +40,6 @@ from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 if TYPE_CHECKING:
     from dlperf_slurm.worker.ranks import World
 
-STALLS_DIR = "stalls"
 # a rank that writes this file asks all ranks to write their status and end
 CALL_FILE = "call"
 # the job script writes it if Slurm preempts the job, before it passes on the signal
@@ -85,7 +87,7 @@ def watch_rank(
 ) -> Iterator[Position]:
     """Run the watchdog of this rank; yields the Position that the main thread has to update."""
     (attempt_dir / STALLS_DIR).mkdir(exist_ok=True)
-    stacks = get_stacks_path(attempt_dir, world.rank)
+    stacks = get_rank_path(attempt_dir, world.rank, STACKS)
     allow_tracing()
     with stacks.open("w", encoding="utf-8") as file:
         watch = WatchdogState(attempt_dir, stall_seconds, world, file)
@@ -103,25 +105,6 @@ def watch_rank(
     # fails while another rank still has a file in the folder
     with suppress(OSError):
         (attempt_dir / STALLS_DIR).rmdir()
-
-
-def get_stacks_path(attempt_dir: Path, rank: int) -> Path:
-    """Return the file for a rank's stack traces, which is empty as long as nothing is wrong."""
-    return attempt_dir / STALLS_DIR / f"rank-{rank}.stacks"
-
-
-def get_status_path(attempt_dir: Path, rank: int) -> Path:
-    """Return the file for the RankStatus of a rank that its watchdog ended."""
-    return attempt_dir / STALLS_DIR / f"rank-{rank}.json"
-
-
-def get_silence_path(attempt_dir: Path, rank: int) -> Path:
-    """Return the file that marks a rank as silent: it wrote no RankStatus before others ended.
-
-    The rank's own timer may still write stacks later: a launcher that ends its ranks also sends
-    SIGCONT to those that were stopped.
-    """
-    return attempt_dir / STALLS_DIR / f"rank-{rank}.silent"
 
 
 class WatchdogState:
@@ -196,12 +179,13 @@ class WatchdogState:
             if not call.exists():
                 call.write_text(cause, encoding="ascii")
             status = json.dumps(asdict(self._describe(cause)))
-            write_file(get_status_path(self._attempt_dir, self._world.rank), status.encode())
+            path = get_rank_path(self._attempt_dir, self._world.rank, STATUS)
+            write_file(path, status.encode())
             waiting = self._await_reports(range(self._world.size), self._answer_seconds)
             if call.read_text(encoding="ascii") == STALLED:
                 waiting = self._collect_evidence(waiting)
             for rank in waiting:
-                get_silence_path(self._attempt_dir, rank).touch()
+                get_rank_path(self._attempt_dir, rank, SILENT).touch()
         finally:
             # exit even if the files cannot be written
             if not self.is_over:
@@ -245,14 +229,14 @@ class WatchdogState:
         """
         # in case a debugger does not let go of this rank
         faulthandler.dump_traceback_later(4 * EVIDENCE_SECONDS, file=self._stacks, exit=True)
-        stalls_dir, own_host = self._attempt_dir / STALLS_DIR, socket.gethostname()
-        start_collector(self._attempt_dir, stalls_dir, own_host)
-        dump_flight_recorder(stalls_dir / f"flight_{self._world.rank}")
+        folder, own_host = self._attempt_dir, socket.gethostname()
+        start_collector(folder, own_host)
+        dump_flight_recorder(folder / STALLS_DIR / f"flight_{self._world.rank}")
         hosts = dict(enumerate(self._world.hosts or [own_host]))
         answering = {host for rank, host in hosts.items() if rank not in silent}
         missing, deadline = set(answering), time.monotonic() + EVIDENCE_SECONDS
         while missing and time.monotonic() < deadline and not self.is_over:
-            missing = {host for host in missing if not has_evidence(stalls_dir, host)}
+            missing = {host for host in missing if not is_filled(get_evidence_path(folder, host))}
             time.sleep(POLL_SECONDS)
         unheard = {rank for rank in silent if hosts.get(rank) not in answering}
         self._await_reports(unheard, self._answer_seconds + EVIDENCE_SECONDS)
@@ -261,12 +245,8 @@ class WatchdogState:
 
 def has_reported(attempt_dir: Path, rank: int) -> bool:
     """Return whether a rank has written its RankStatus, or at least its stack traces."""
-    if get_status_path(attempt_dir, rank).exists():
-        return True
-    try:
-        return get_stacks_path(attempt_dir, rank).stat().st_size > 0
-    except FileNotFoundError:
-        return False
+    has_status = get_rank_path(attempt_dir, rank, STATUS).exists()
+    return has_status or is_filled(get_rank_path(attempt_dir, rank, STACKS))
 
 
 def find_innermost_line() -> str:
@@ -274,14 +254,6 @@ def find_innermost_line() -> str:
     frame = sys._current_frames()[cast(int, threading.main_thread().ident)]
     line = traceback.extract_stack(frame)[-1]
     return f"{line.name} ({Path(line.filename).name}:{line.lineno})"
-
-
-def read_status(path: Path) -> Optional[RankStatus]:
-    """Read a RankStatus that a rank's watchdog wrote; None if there is no valid file."""
-    try:
-        return build_dataclass(RankStatus, read_json(path), str(path), is_complete=True)
-    except (FileNotFoundError, FileProblem, ContractError):
-        return None
 
 
 def await_signal(seconds: float) -> bool:

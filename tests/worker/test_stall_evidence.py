@@ -15,9 +15,11 @@ from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.worker import stall_evidence
 from dlperf_slurm.worker.stall_evidence import (
+    STALLS_DIR,
     HostEvidence,
     find_wait,
-    has_evidence,
+    get_evidence_path,
+    is_filled,
     main,
     read_evidence,
     read_native_stack,
@@ -53,7 +55,8 @@ def put_program(tmp_path, monkeypatch):
 @pytest.fixture
 def rank(tmp_path):
     """Start a process in the place of rank 1, which has its stacks file open."""
-    stacks = tmp_path / "rank-1.stacks"
+    stacks = tmp_path / STALLS_DIR / "rank-1.stacks"
+    stacks.parent.mkdir()
     stacks.write_text("stacks")
     with stacks.open("a") as file:
         process = subprocess.Popen(["sleep", "60"], stdout=file)
@@ -64,8 +67,9 @@ def rank(tmp_path):
 
 def collect(folder, **changes):
     write_json(folder / CASE_FILE, vary(attempts.CASE, **changes))
-    assert main([str(folder), str(folder), "n1"]) == 0
-    assert has_evidence(folder, "n1")
+    (folder / STALLS_DIR).mkdir(exist_ok=True)
+    assert main([str(folder), "n1"]) == 0
+    assert is_filled(get_evidence_path(folder, "n1"))
     return read_evidence(folder)
 
 
@@ -77,7 +81,7 @@ def test_second_tool_takes_the_stacks_of_a_running_rank(tmp_path, put_program, r
     assert stack.startswith("#0  0x7f in epoll_wait")
     assert "ncclCommAbort" not in stack
     assert find_wait(stack) == "gloo::transport"
-    assert (tmp_path / "host-n1.ncclras").read_text() == "one rank is missing\n"
+    assert (tmp_path / STALLS_DIR / "host-n1.ncclras").read_text() == "one rank is missing\n"
 
 
 def test_stopped_rank_is_not_examined(tmp_path, put_program, rank):

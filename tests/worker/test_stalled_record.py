@@ -13,17 +13,9 @@ from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import FAILED, PARTIAL_STEP_SECONDS_FILE, RECORD_FILE, Record
 from dlperf_slurm.worker.failed_record import conclude_attempt
+from dlperf_slurm.worker.stall_evidence import SILENT, STACKS, STALLS_DIR, STATUS, get_rank_path
 from dlperf_slurm.worker.stalled_record import describe_stall, write_partial_steps
-from dlperf_slurm.worker.watchdog import (
-    CALLED,
-    STALLED,
-    STALLS_DIR,
-    TIME_LIMIT,
-    RankStatus,
-    get_silence_path,
-    get_stacks_path,
-    get_status_path,
-)
+from dlperf_slurm.worker.watchdog import CALLED, STALLED, TIME_LIMIT, RankStatus
 
 RANKS = 4
 CASE = vary(attempts.CASE, topology="2n2g")
@@ -55,8 +47,8 @@ def attempt_dir(tmp_path):
 def say(attempt_dir, rank, **changes):
     standing = dataclasses.replace(STANDING, rank=rank, host=HOSTS[rank], **changes)
     text = json.dumps(dataclasses.asdict(standing))
-    get_status_path(attempt_dir, rank).write_text(text, encoding="utf-8")
-    get_stacks_path(attempt_dir, rank).write_text(f"stacks of {rank}", encoding="utf-8")
+    get_rank_path(attempt_dir, rank, STATUS).write_text(text, encoding="utf-8")
+    get_rank_path(attempt_dir, rank, STACKS).write_text(f"stacks of {rank}", encoding="utf-8")
 
 
 def describe(attempt_dir):
@@ -64,11 +56,11 @@ def describe(attempt_dir):
 
 
 def test_no_rank_that_stood_still_is_no_stall_but_all_that_hold_their_interpreter_are(attempt_dir):
-    get_stacks_path(attempt_dir, 0).touch()
+    get_rank_path(attempt_dir, 0, STACKS).touch()
     assert describe_stall(attempt_dir, CASE) == ()
     assert write_partial_steps(attempt_dir, CASE) == 0
     for rank in range(RANKS):
-        get_stacks_path(attempt_dir, rank).write_text("stacks", encoding="utf-8")
+        get_rank_path(attempt_dir, rank, STACKS).write_text("stacks", encoding="utf-8")
     assert describe(attempt_dir).startswith("stalled: ranks 0-3: in native code")
 
 
@@ -126,8 +118,8 @@ def test_rank_that_says_nothing_comes_first_with_its_host(attempt_dir, stacks, i
     for rank in (0, 1, 2):
         say(attempt_dir, rank)
     if is_silent:
-        get_silence_path(attempt_dir, 3).touch()
-    get_stacks_path(attempt_dir, 3).write_text(stacks, encoding="utf-8")
+        get_rank_path(attempt_dir, 3, SILENT).touch()
+    get_rank_path(attempt_dir, 3, STACKS).write_text(stacks, encoding="utf-8")
     assert f": rank 3 on n2: {words}" in describe(attempt_dir)
     failures = {failure.rank: failure for failure in describe_stall(attempt_dir, CASE)}
     assert failures[3].message.startswith(words)
@@ -150,5 +142,5 @@ def test_steps_that_all_ranks_ended_are_counted_and_all_are_kept(attempt_dir):
 def test_standing_that_cannot_be_read_is_no_answer(attempt_dir, text):
     for rank in (1, 2, 3):
         say(attempt_dir, rank)
-    get_status_path(attempt_dir, 0).write_text(text, encoding="utf-8")
+    get_rank_path(attempt_dir, 0, STATUS).write_text(text, encoding="utf-8")
     assert ": rank 0 on n1: does not respond" in describe(attempt_dir)

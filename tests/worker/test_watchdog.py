@@ -150,7 +150,7 @@ class TestRankThatStandsStill:
         assert "in come_to" in stacks[0]
         assert "in commit_fault" in stacks[1] or fault == "stop"
         for rank in (0, 1):
-            told = (attempt.path / STALLS_DIR / f"rank-{rank}.stacks").read_text()
+            told = (attempt.path / STALLS_DIR / f"rank-{rank}.stacks").read_text().strip()
             assert stacks[rank].startswith(told)
 
     @NEEDS_GDB
