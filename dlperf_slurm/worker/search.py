@@ -42,48 +42,27 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
     case measure the same batch size: that of the first repeat with a record. Returns the exit code:
     0, or that of the failed launch.
     """
-    search = Search(attempt_dir, TrialRunner(launch_command))
+    search = Search(attempt_dir, launch_command)
     with suppress(FailedLaunchError):
         measure_as_others(search, case_dir=get_case_dir(attempt_dir))
     return search.finish()
 
 
-class TrialRunner:
-    """Launches of a case on all ranks, one at a time; SIGTERM ends the ranks, then this process.
+class Search:
+    """The search of one attempt: the batch sizes tried, and folder and exit code of the latest.
 
-    `exit_code` is that of the latest launch.
+    Launches run one at a time; SIGTERM ends the ranks, then this process.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
-        """Store the launcher's command for `worker run`; `run` appends the folder of a trial."""
-        self._command = list(command)
-        self._child = CommandRunner()
-        self.exit_code = 0
-
-    def run(self, case: Case, folder: Path) -> Record:
-        """Run a case in an emptied folder and return its record.
-
-        `out` and `err` in the folder are the launcher's output. Raises SystemExit if this process
-        received SIGTERM before the ranks had ended.
-        """
-        shutil.rmtree(str(folder), ignore_errors=True)
-        folder.mkdir(parents=True)
-        write_json(folder / CASE_FILE, case)
-        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-            self.exit_code = self._child.run([*self._command, str(folder)], folder, out, err)
-        conclude_attempt(folder, self.exit_code)
-        return read_json(folder / RECORD_FILE, Record)
-
-
-class Search:
-    """The search of one attempt: the batch sizes tried, and the folder of the latest launch."""
-
-    def __init__(self, attempt_dir: Path, runner: TrialRunner) -> None:
+    def __init__(self, attempt_dir: Path, launch_command: Sequence[str]) -> None:
+        """Read the case; a launch is `launch_command` with the folder of the trial appended."""
         self.case = read_json(attempt_dir / CASE_FILE, Case)
         self.trials: Tuple[BatchTrial, ...] = ()
         self._attempt_dir = attempt_dir
         self._latest_dir = attempt_dir
-        self._runner = runner
+        self._exit_code = 0
+        self._command = launch_command
+        self._child = CommandRunner()
 
     def fits(self, batch_size_per_device: int) -> bool:
         """Return whether a trial of a few steps fits in memory.
@@ -126,7 +105,7 @@ class Search:
             stream.flush()
         record = self.make_record()
         write_json(self._attempt_dir / RECORD_FILE, record)
-        return 0 if record.status == OK else self._runner.exit_code or 1
+        return 0 if record.status == OK else self._exit_code or 1
 
     def make_record(self) -> Record:
         """Return the latest launch's record, with all trials.
@@ -143,11 +122,20 @@ class Search:
         return replace(record, case=self.case, reason=f"batch size {size}{note}: {record.reason}")
 
     def _launch(self, case: Case, kind: str) -> BatchTrial:
-        """Launch the case on all ranks once; return the trial, or raise FailedLaunchError."""
+        """Launch the case on all ranks once, in an emptied folder, and return the trial.
+
+        `out` and `err` in the folder are the launcher's output. Raises FailedLaunchError, and
+        SystemExit if this process received SIGTERM before the ranks had ended.
+        """
         size = case.axes.batch_size
-        self._latest_dir = self._attempt_dir / kind / f"b{size}"
+        folder = self._latest_dir = self._attempt_dir / kind / f"b{size}"
         started = time.monotonic()
-        record = self._runner.run(case, self._latest_dir)
+        shutil.rmtree(str(folder), ignore_errors=True)
+        folder.mkdir(parents=True)
+        write_json(folder / CASE_FILE, case)
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            self._exit_code = self._child.run([*self._command, str(folder)], folder, out, err)
+        record = conclude_attempt(folder, self._exit_code)
         seconds = time.monotonic() - started
         print(f"{kind}: batch size {size}: {record.status} after {seconds:.1f} s", flush=True)
         if record.status == FAILED:
