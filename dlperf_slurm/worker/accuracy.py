@@ -86,7 +86,7 @@ def train_to_accuracy(
 
 
 class Trainer:
-    """The training on one rank; `step_seconds` has the steps of all epochs so far."""
+    """Training and validation on one rank; `step_seconds` has the steps of all epochs so far."""
 
     def __init__(
         self,
@@ -109,7 +109,14 @@ class Trainer:
         self._world = world
         self._case = case
         self._position = position
-        self._validation = Validation(session, case, rank_info, position)
+        self._validation_data = open_dataset(case, VAL_SPLIT)
+        self._validation_batches = split_for_validation(
+            list_indices(len(self._validation_data), case.seed, 0, is_shuffled=False),
+            rank_info.rank,
+            rank_info.world_size,
+            case.axes.batch_size,
+        )
+        self._readers = ThreadPoolExecutor(case.axes.data_workers)
 
     def train(self, epoch: int) -> float:
         """Run the steps of an epoch (0-based) and return its seconds, synchronized at both ends."""
@@ -135,32 +142,15 @@ class Trainer:
         return seconds
 
     def validate(self) -> Tuple[float, float]:
-        """Return top-1 accuracy and mean loss over the validation data of all ranks."""
-        right, loss, count = (sum(part) for part in zip(*self._world.exchange(self._validation())))
+        """Return top-1 accuracy and mean loss over the validation data of all ranks, not timed."""
+        sums = self._world.exchange(self._validate_own())
+        right, loss, count = (sum(part) for part in zip(*sums))
         return right / count, loss / count
 
-
-class Validation:
-    """The validation on one rank's part of the data, read by threads; it is not timed."""
-
-    def __init__(
-        self, session: "Session", case: Case, rank_info: "RankInfo", position: Position
-    ) -> None:
-        self._session = session
-        self._position = position
-        self._dataset = open_dataset(case, VAL_SPLIT)
-        self._batches = split_for_validation(
-            list_indices(len(self._dataset), case.seed, 0, is_shuffled=False),
-            rank_info.rank,
-            rank_info.world_size,
-            case.axes.batch_size,
-        )
-        self._readers = ThreadPoolExecutor(case.axes.data_workers)
-
-    def __call__(self) -> Tuple[int, float, int]:
-        """Return the number of correct samples, the sum of losses and the number of samples."""
+    def _validate_own(self) -> Tuple[int, float, int]:
+        """Return this rank's number of correct samples, sum of losses and number of samples."""
         right, loss, count = 0, 0.0, 0
-        for indices in self._batches:
+        for indices in self._validation_batches:
             batch = collate(list(self._readers.map(self._read, indices.tolist())))
             logits = self._session.predict(batch)
             right += int((logits.argmax(axis=1) == batch["labels"]).sum())
@@ -170,7 +160,7 @@ class Validation:
         return right, loss, count
 
     def _read(self, index: int) -> "Dict[str, NDArray[Any]]":
-        return self._dataset.read_sample(index, 0)
+        return self._validation_data.read_sample(index, 0)
 
 
 def open_training_data(case: Case, classes: int) -> "Dataset":
