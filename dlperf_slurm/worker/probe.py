@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping
@@ -16,6 +15,7 @@ from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import RankInfo
+from dlperf_slurm.worker.nodes.devices import LIST, DeviceError, call_driver
 from dlperf_slurm.worker.nvml import (
     ask,
     find_device_uuid,
@@ -116,13 +116,11 @@ def load_framework(answer: Dict[str, Any], case: Case, folder: Path) -> None:
 
 def count_by_driver() -> int:
     """Count the GPUs that nvidia-smi lists, at most as many as CUDA_VISIBLE_DEVICES allows."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
+    try:
+        listed = call_driver(LIST, SMI_SECONDS).splitlines()
+    except DeviceError:
         return 0
-    done = subprocess.run(
-        [program, "-L"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SMI_SECONDS
-    )
-    count = done.stdout.count(b"\nGPU ") + done.stdout.startswith(b"GPU ")
+    count = sum(line.startswith("GPU ") for line in listed)
     numbers = [str(number) for number in range(count)]
     return min(count, len(list_visible(os.environ, numbers)))
 
