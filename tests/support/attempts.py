@@ -101,7 +101,9 @@ class Attempt:
         return json.loads((self.path / "failures" / f"rank-{rank}.json").read_text())
 
     def list_pids(self):
-        return [int(path.read_text()) for path in sorted(self.path.glob("pid-*"))]
+        texts = [path.read_text() for path in sorted(self.path.glob("pid-*"))]
+        # a file that was just made is empty
+        return [int(text) for text in texts if text]
 
     def make_environment(self, **spin):
         env = make_environment(self.code_dir)
