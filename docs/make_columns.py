@@ -77,7 +77,9 @@ def describe_setting(name: str, docstring: str) -> str:
     """Return the meaning of a setting of the matrix's [protocol] table, as words in a table."""
     meaning = " ".join(docstring.split())
     meaning = meaning[0].lower() + meaning[1:].rstrip(".")
-    return meaning + ("; missing where the case does not use the setting" if name in CONDITIONAL else "")
+    return meaning + (
+        "; missing where the case does not use the setting" if name in CONDITIONAL else ""
+    )
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ NVIDIA = "nvidia"
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.jobs.run_files import RunFiles
     from dlperf_slurm.reports.summarize import Summary, TableMaker
 
 
@@ -167,7 +168,7 @@ def report_run(
     other choices than the default have names of their own. Raises CasesFailedError, after all is
     written, if repeats have no valid record; UnhealthyNodesError if that is due to nodes alone.
     """
-    from dlperf_slurm.jobs.run_files import fingerprint_files
+    from dlperf_slurm.jobs.run_files import find_files
     from dlperf_slurm.reports.output_cache import Output, load_output, store_output
 
     console = make_console()
@@ -180,7 +181,7 @@ def report_run(
         console.file.write(output.text)
         console.file.flush()
     else:
-        found = fingerprint_files(run.path)
+        found = find_files(run.path)
         with record_output() as texts:
             error = _write_report(
                 run, found, layout, against, plots, is_whole, is_detailed, has_steps
@@ -194,7 +195,7 @@ def report_run(
 
 def _write_report(
     run: "Run",
-    found: tuple[list[str], str],
+    found: "RunFiles",
     layout: str,
     against: Sequence[str],
     plots: str,
@@ -204,7 +205,7 @@ def _write_report(
 ) -> Optional[DlperfError]:
     """Print and write a report as `report_run` does, which raises the returned error.
 
-    `found` is what `fingerprint_files` returned.
+    `found` is what `find_files` returned.
     """
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.reports.report_files import (

@@ -1,5 +1,6 @@
 """An array task of a run -> its case, from the run's file of cases (one JSON line per case)."""
 
+import os
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache
@@ -19,16 +20,42 @@ LINE_LIMIT_BYTES = 2**20
 ARCHIVED_LIMIT_BYTES = 2**26
 
 
+def fingerprint_cases(run_dir: Path) -> tuple[int, int, int]:
+    """Return size, modification time and inode of a run's file of cases, or of its archive.
+
+    Raises FileNotFoundError if there is neither.
+    """
+    is_archive = find_archive(run_dir) is not None
+    # not pathlib: this is called for each array task
+    status = os.stat(run_dir if is_archive else f"{run_dir}/{CASES_FILE}")  # noqa: PTH116
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
 def read_planned_case(run_dir: Path, task: RunTask) -> Case:
     """Read the case of an array task from the run's file of cases, as the worker reads it.
 
     Raises FileNotFoundError without a file of cases, FileProblem if the case is not in it.
     """
-    with _open_cases(run_dir) as file:
-        file.seek(task.case_offset)
-        line = file.readline(LINE_LIMIT_BYTES)
-    case = _parse_line(line, f"{run_dir / CASES_FILE}: the case {task.case_id}")
+    case = _read_case(run_dir, task.case_id, task.case_offset, fingerprint_cases(run_dir))
     return replace(case, repeat=task.repeat, attempt=task.attempt, seed=task.seed)
+
+
+# all repeats of a case share one line; read again if the file has changed
+@lru_cache(maxsize=16)
+def _read_case(run_dir: Path, case_id: str, offset: int, fingerprint: tuple[int, int, int]) -> Case:
+    """Read the case in the line at a byte offset, which has no repeat, attempt or seed.
+
+    Raises FileProblem.
+    """
+    where = f"{run_dir / CASES_FILE}: the case {case_id}"
+    with _open_cases(run_dir) as file:
+        file.seek(offset)
+        line = file.readline(LINE_LIMIT_BYTES)
+    data = parse_json(line.decode("utf-8", "replace"), where)
+    if not isinstance(data, dict):
+        raise ContractError(f"{where}: is not a JSON object")
+    own = {"repeat": 1, "attempt": 1, "seed": 0}
+    return build(Case, drop_schema_version({**data, **own}, where), where)
 
 
 def _open_cases(run_dir: Path) -> AbstractContextManager[BinaryIO]:
@@ -36,17 +63,3 @@ def _open_cases(run_dir: Path) -> AbstractContextManager[BinaryIO]:
     if archive is None:
         return open_file(run_dir / CASES_FILE, run_dir)
     return archive.open_kept(run_dir / CASES_FILE, ARCHIVED_LIMIT_BYTES)
-
-
-# all repeats of a case share one line
-@lru_cache(maxsize=16)
-def _parse_line(line: bytes, where: str) -> Case:
-    """Parse one line of the file of cases, which has no repeat, attempt or seed.
-
-    Raises FileProblem, whose message begins with `where`.
-    """
-    data = parse_json(line.decode("utf-8", "replace"), where)
-    if not isinstance(data, dict):
-        raise ContractError(f"{where}: is not a JSON object")
-    own = {"repeat": 1, "attempt": 1, "seed": 0}
-    return build(Case, drop_schema_version({**data, **own}, where), where)

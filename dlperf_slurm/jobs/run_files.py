@@ -2,8 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from dlperf_slurm.contract.step_archive import STREAM_FILES
 from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX
@@ -16,15 +17,33 @@ _FILES = (MANIFEST_FILE, MATRIX_FILE, JOURNAL_FILE, CASES_FILE)
 _FOLDERS = (SCRIPTS_DIR, MARKERS_DIR, "cases")
 
 
-def fingerprint_files(run_dir: Path) -> tuple[list[str], str]:
-    """Return the names of the files that results are read from, and their digest.
+# name in the run, size in bytes, modification time in ns, and inode, or -1 for each if missing
+FileState = tuple[str, int, int, int]
+
+
+class RunFiles(NamedTuple):
+    """The files and folders that the results of a run are read from, as they once were."""
+
+    states: Sequence[FileState]
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, *_ in self.states]
+
+    @property
+    def digest(self) -> str:
+        """A hash of all, which changes if one does: a folder's time says if a file was added."""
+        return hashlib.blake2b(ascii(self.states).encode(), digest_size=32).hexdigest()
+
+
+def find_files(run_dir: Path) -> RunFiles:
+    """Return the files that results are read from; those of an archive are one, named "".
 
     Call it before they are read: files that change meanwhile are then read again.
     """
     is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
     below = (name for folder in _FOLDERS for name in list_tree(run_dir, folder))
-    names = [""] if is_archive else [*_FILES, *below]
-    return names, digest_files(run_dir, names)
+    return check_files(run_dir, [""] if is_archive else [*_FILES, *below])
 
 
 def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
@@ -41,18 +60,15 @@ def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
             yield f"{folder}/{entry.name}"
 
 
-def digest_files(run_dir: Path, names: Sequence[str]) -> str:
-    """Hash the names, sizes, modification times and inodes of files and folders of a run.
-
-    A folder's time says whether a file was added or removed.
-    """
-    found = []
+def check_files(run_dir: Path, names: Iterable[str]) -> RunFiles:
+    """Return the present state of files and folders of a run."""
+    states: list[FileState] = []
     for name in names:
         try:
             # not pathlib: there are five files to each of thousands of array tasks
             status = os.lstat(f"{run_dir}/{name}") if name else os.stat(run_dir)  # noqa: PTH116
         except OSError:
-            found.append((name, -1, -1, -1))
+            states.append((name, -1, -1, -1))
         else:
-            found.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
-    return hashlib.blake2b(ascii(found).encode(), digest_size=32).hexdigest()
+            states.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
+    return RunFiles(states)

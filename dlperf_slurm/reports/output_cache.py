@@ -7,14 +7,12 @@ from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.contract.parity import PROOFS_FILE
 from dlperf_slurm.errors import CasesFailedError, DlperfError, UnhealthyNodesError
 from dlperf_slurm.jobs.run_directory import Run
-from dlperf_slurm.jobs.run_files import digest_files, list_tree
+from dlperf_slurm.jobs.run_files import RunFiles, check_files, list_tree
 from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_entry, store_entry
 
 # the folder of the cache, and the most outputs in it
 OUTPUTS = "outputs"
 MOST_OUTPUTS = 100
-# the files of a run by name, and their digest (`fingerprint_files`)
-RunFiles = tuple[Sequence[str], str]
 _ERRORS = {kind.__name__: kind for kind in (CasesFailedError, UnhealthyNodesError)}
 
 
@@ -34,9 +32,9 @@ def load_output(run: Run, choices: Sequence[object]) -> Optional[Output]:
     if kept is None:
         return None
     text, kind, message, (names, digest), (report_names, report_digest) = kept
-    if digest_files(run.path, names) != digest:
+    if check_files(run.path, names).digest != digest:
         return None
-    if digest_files(run.report_dir.parent, report_names) != report_digest:
+    if check_files(run.report_dir.parent, report_names).digest != report_digest:
         return None
     return Output(text, _ERRORS[kind](message) if kind else None)
 
@@ -44,13 +42,13 @@ def load_output(run: Run, choices: Sequence[object]) -> Optional[Output]:
 def store_output(run: Run, choices: Sequence[object], found: RunFiles, output: Output) -> None:
     """Store what a report with these choices printed, for `load_output`.
 
-    `found` are the run's files with their digest, taken before the report read them.
+    `found` are the run's files as they were before the report read them.
     """
     root, error = run.report_dir.parent, output.error
-    names = [*list_tree(root, run.report_dir.name)]
+    written = check_files(root, list_tree(root, run.report_dir.name))
     value = (
         *(output.text, "" if error is None else type(error).__name__, str(error)),
-        *(found, (names, digest_files(root, names))),
+        *((files.names, files.digest) for files in (found, written)),
     )
     store_entry(OUTPUTS, hash_path(run.path), _describe(run, choices), value)
     evict_entries(OUTPUTS, MOST_OUTPUTS)

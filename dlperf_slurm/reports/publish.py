@@ -18,7 +18,7 @@ from dlperf_slurm.files.reading import MIB, read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.archives import list_readable_runs
 from dlperf_slurm.jobs.run_directory import Run, list_denied, open_run
-from dlperf_slurm.jobs.run_files import fingerprint_files
+from dlperf_slurm.jobs.run_files import find_files
 from dlperf_slurm.plain_text import count_things, make_one_line
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.comparison_text import list_hardware_changes, tabulate_comparison
@@ -181,8 +181,7 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
             "replaced; move it"
         )
     digests = {
-        run_id: _digest(run.path.name, fingerprint_files(run.path)[1])
-        for run_id, run in runs.items()
+        run_id: _digest(run.path.name, find_files(run.path).digest) for run_id, run in runs.items()
     }
     shared = (fingerprint_code(), shows_names)
 

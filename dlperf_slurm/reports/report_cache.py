@@ -7,16 +7,16 @@ was written.
 import hashlib
 import pickle
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.config.folders import hash_path
-from dlperf_slurm.files.archive_lookup import find_archive
-from dlperf_slurm.jobs.attempts import fingerprint_attempt
+from dlperf_slurm.jobs.case_file import fingerprint_cases
 from dlperf_slurm.jobs.manifest import PlannedCase
-from dlperf_slurm.jobs.run_directory import CASES_FILE, Run
+from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.jobs.run_files import FileState, RunFiles
 from dlperf_slurm.results.cache import (
     decode,
     evict_entries,
@@ -54,16 +54,17 @@ _DIGEST_BYTES = 32
 _FRAMES = tuple(field.name for field in fields(RunFrames))
 
 
-def read_results(attempts: Attempts, found: tuple[list[str], str]) -> Results:
+def read_results(attempts: Attempts, found: RunFiles) -> Results:
     """Return the results of a run; cases unchanged since the last report are from the cache.
 
     Other cases are read, by several processes with at most one case in memory each. `found` is what
-    `fingerprint_files` returned before the attempts were found.
+    `find_files` returned before the attempts were found.
     """
     run = attempts.run
     planned = run.manifest.cases
     shared = fingerprint_run(run)
-    prints = {case.case_id: fingerprint_case(attempts, case, shared) for case in planned}
+    files = group_by_attempt(found)
+    prints = {case.case_id: fingerprint_case(attempts, case, shared, files) for case in planned}
     kept = load_results(run)
     if kept is not None and kept.prints == prints:
         return kept.decode()
@@ -88,10 +89,10 @@ def read_results(attempts: Attempts, found: tuple[list[str], str]) -> Results:
     return results
 
 
-def _store_summary(run: Run, found: tuple[list[str], str], entries: Mapping[str, EntryRow]) -> None:
+def _store_summary(run: Run, found: RunFiles, entries: Mapping[str, EntryRow]) -> None:
     """Store the summary of a run, from which `history` reads it without opening its records.
 
-    `found` is the files with their digest, taken before they were read.
+    `found` is the files as they were before they were read.
     """
     failures = list_failures_by_case(run)
     rows = [
@@ -113,21 +114,33 @@ def fingerprint_run(run: Run) -> tuple[object, ...]:
 
     An empty tuple if there is neither.
     """
-    path = run.path if find_archive(run.path) is not None else run.path / CASES_FILE
     with suppress(FileNotFoundError):
-        status = path.stat()
-        return status.st_size, status.st_mtime_ns, status.st_ino
+        return fingerprint_cases(run.path)
     return ()
 
 
-def fingerprint_case(attempts: Attempts, case: PlannedCase, shared: tuple[object, ...]) -> str:
+def group_by_attempt(found: RunFiles) -> dict[str, list[FileState]]:
+    """Group the files of a run by the folder of their attempt, such as "cases/CASE_ID/r1/a1"."""
+    groups: dict[str, list[FileState]] = {}
+    for state in found.states:
+        groups.setdefault("/".join(state[0].split("/", 4)[:4]), []).append(state)
+    return groups
+
+
+def fingerprint_case(
+    attempts: Attempts,
+    case: PlannedCase,
+    shared: tuple[object, ...],
+    files: Mapping[str, Sequence[FileState]],
+) -> str:
     """Return a fingerprint of everything that a case's results depend on, without opening files.
 
-    `shared` is the fingerprint of the run's shared files (`fingerprint_run`).
+    `shared` is the fingerprint of the run's shared files (`fingerprint_run`), `files` has the files
+    of each attempt.
     """
     known = [
         (
-            fingerprint_attempt(attempts.run, case, task),
+            files.get(task.attempt_dir),
             task,
             attempts.states.get(task.marker),
             task.group_id in attempts.submitted,

@@ -11,7 +11,7 @@ from dlperf_slurm.files.owned import replace_files
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.run_directory import MATRIX_FILE, Run
-from dlperf_slurm.jobs.run_files import fingerprint_files
+from dlperf_slurm.jobs.run_files import RunFiles, find_files
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
 from dlperf_slurm.reports.plots import (
     ALL,
@@ -50,12 +50,12 @@ def make_report(
     run: Run,
     against: Mapping[str, TableMaker],
     has_steps: bool = False,
-    found: Optional[tuple[list[str], str]] = None,
+    found: Optional[RunFiles] = None,
 ) -> Report:
     """Make a report without plots; with `has_steps`, write its step times to the report folder.
 
     `against` has functions that make additional tables, by name, which becomes part of the report's
-    file names. `found` is what `fingerprint_files` returned, if the caller has called it. Raises
+    file names. `found` is what `find_files` returned, if the caller has called it. Raises
     FileProblem if step times cannot be written.
     """
     try:
@@ -65,7 +65,7 @@ def make_report(
         toml = ""
     except FileProblem as error:
         toml = f"# {error}\n"
-    found = found or fingerprint_files(run.path)
+    found = found or find_files(run.path)
     attempts = find_attempts(run)
     results = name_proofs(read_results(attempts, found), load_proofs(run.path.parent))
     if has_steps:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import OK, RECORD_FILE, Record
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.archive_lookup import list_names
 from dlperf_slurm.jobs.attempts import list_starts
 from dlperf_slurm.jobs.profiles import PROFILED_REPEAT, PROFILERS
 from dlperf_slurm.jobs.run_directory import Run
@@ -35,8 +36,12 @@ def list_profiles(run: Run) -> list[Profile]:
         if task.repeat != PROFILED_REPEAT:
             continue
         for start in list_starts(run.path / task.attempt_dir, run.path):
+            names = list_names(start.path, run.path)
             for tool in PROFILERS:
-                folder = start.path / f"profile-{tool}"
+                name = f"profile-{tool}"
+                if name not in names:
+                    continue
+                folder = start.path / name
                 try:
                     record = read_json(folder / RECORD_FILE, Record, run.path)
                 except (FileNotFoundError, FileProblem):

@@ -16,7 +16,7 @@ from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX, has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
-from dlperf_slurm.jobs.run_files import digest_files, fingerprint_files
+from dlperf_slurm.jobs.run_files import RunFiles, check_files, find_files
 from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_entry, store_entry
 from dlperf_slurm.results.columns import make_frame_of_values
 from dlperf_slurm.results.history.entry_columns import ENTRIES, EntryRow
@@ -128,7 +128,7 @@ def _load(run_dir: Path) -> Optional[list[EntryRow]]:
     if kept is None:
         return None
     names, digest, rows = kept
-    return rows if digest_files(run_dir, names) == digest else None
+    return rows if check_files(run_dir, names).digest == digest else None
 
 
 def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
@@ -136,7 +136,7 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
     # imports what reads records
     from dlperf_slurm.results.history.entries import read_entries
 
-    found = fingerprint_files(run_dir)
+    found = find_files(run_dir)
     rows = read_entries(run_dir)
     problem = store_summary(run_dir, found, rows)
     if problem:
@@ -146,9 +146,10 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
     return rows
 
 
-def store_summary(run_dir: Path, found: tuple[list[str], str], rows: Sequence[EntryRow]) -> str:
+def store_summary(run_dir: Path, found: RunFiles, rows: Sequence[EntryRow]) -> str:
     """Store the entries of a run in the cache; return "", or the error message.
 
-    `found` is what `fingerprint_files` returned before the entries were read.
+    `found` is what `find_files` returned before the entries were read.
     """
-    return store_entry(SUMMARIES, hash_path(run_dir), fingerprint_code(), (*found, [*rows]))
+    value = (found.names, found.digest, [*rows])
+    return store_entry(SUMMARIES, hash_path(run_dir), fingerprint_code(), value)

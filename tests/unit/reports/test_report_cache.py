@@ -20,7 +20,7 @@ from dlperf_slurm.config.folders import find_cache_dir
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
-from dlperf_slurm.jobs.run_files import fingerprint_files
+from dlperf_slurm.jobs.run_files import find_files
 from dlperf_slurm.reports import report_cache
 from dlperf_slurm.reports.report_cache import decode_frame, load_results, read_results
 from dlperf_slurm.reports.report_files import make_folder, make_report, write_files
@@ -101,7 +101,7 @@ def test_second_report_opens_no_record_and_is_the_same(run):
 
 def test_kept_frames_are_those_of_the_records(run):
     fresh = analyze(collect_outcomes(run))
-    read_results(find_attempts(run), fingerprint_files(run.path))
+    read_results(find_attempts(run), find_files(run.path))
     kept = load_results(run).decode()
     assert_frame_equal(kept.cases, fresh.cases)
     assert_series_equal(kept.samples, fresh.samples, check_index_type=False)
