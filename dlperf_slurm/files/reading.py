@@ -65,7 +65,13 @@ def open_file(
 def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> bytes:
     """Read a file; raises as `open_file`, and FileProblem for more than `limit` bytes."""
     with open_file(path, root, limit) as file:
-        content = file.read(limit + 1)
+        # Python allocates as many bytes as it is asked for
+        size = min(file.seek(0, os.SEEK_END), limit)
+        file.seek(0)
+        content = file.read(size + 1)
+        if len(content) > size:
+            # it has grown, or tells no size, as in /proc
+            content += file.read(limit - size)
     if len(content) > limit:
         raise FileProblem(f"{path}: has more than {limit} bytes, the limit for this file")
     return content

@@ -65,7 +65,7 @@ def read_valid_record(
     the file, the field, its value and the expected value.
     """
     folder = start.path
-    name = folder.relative_to(run_dir)
+    name = str(folder).removeprefix(f"{run_dir}/")
     record = read_json(folder / RECORD_FILE, Record, root=run_dir)
     asked = _read_case(run_dir, task)
     # in this order: each check relies on what the earlier ones have ensured

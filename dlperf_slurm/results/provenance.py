@@ -135,6 +135,11 @@ def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
     hosts = dict.fromkeys(
         host
         for record in records
+        # few have any such host
+        if any(
+            FAR in own.get(AFFINITY, "")
+            for own in (record.platform, *(one.facts for one in record.hosts))
+        )
         for host, facts in list_hosts(record)
         if FAR in facts.get(AFFINITY, "")
     )

@@ -21,7 +21,7 @@ def list_valid_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
     """Return by node the end time of its last repeat with a valid record, and their number."""
     found: dict[str, tuple[str, int]] = {}
     for record in records:
-        for node in {get_node_name(rank.host) for rank in record.ranks}:
+        for node in {get_node_name(host) for host in {rank.host for rank in record.ranks}}:
             time, count = found.get(node, ("", 0))
             found[node] = max(time, record.ended_at), count + 1
     return dict(sorted(found.items()))
@@ -36,10 +36,13 @@ def group_comparable_nodes(records: Sequence[Record]) -> list[dict[str, float]]:
     contests: list[dict[str, float]] = []
     alone: dict[str, list[float]] = {}
     for record in records:
-        seconds: dict[str, float] = {}
+        by_host: dict[str, float] = {}
         for rank in record.ranks:
-            node = get_node_name(rank.host)
-            seconds[node] = max(seconds.get(node, 0.0), rank.window_seconds)
+            by_host[rank.host] = max(by_host.get(rank.host, 0.0), rank.window_seconds)
+        seconds: dict[str, float] = {}
+        for host, own in by_host.items():
+            node = get_node_name(host)
+            seconds[node] = max(seconds.get(node, 0.0), own)
         if len(seconds) > 1:
             contests.append(seconds)
         else:
