@@ -352,7 +352,7 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
     Else (OK, "").
     """
     if not windows:
-        return FAILED, "the log has too few timed steps to leave out the warm-up"
+        return FAILED, "the log has too few timed steps, or no time between them, after the warm-up"
     needed: Set[str] = set()
     for window in windows:
         if window.seconds > 0 or window.unit == STEPS:
@@ -370,7 +370,7 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
             f"the log nor its path states; add {options}"
         )
     if not compute_samples_per_s(windows, identity) > 0:
-        return FAILED, "the log prints a rate of 0"
+        return FAILED, "the log prints a rate, or a total of it, of 0 or less"
     return OK, ""
 
 

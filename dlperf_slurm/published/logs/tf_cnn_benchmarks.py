@@ -5,7 +5,8 @@ and last "total images/sec" of the whole job: batches of all workers over the ti
 loop. Throughput is the lowest total. It excludes the warm-up batches, which run before "Done warm
 up"; nothing else is left out.
 
-A run is complete if each worker that began printed its total.
+A run is complete if each worker that began printed its total, and the last of the planned batches
+that are printed is there.
 """
 
 import re
@@ -17,6 +18,7 @@ from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.patterns import COUNT, NUMBER, parse_number, read_count
 from dlperf_slurm.logs.publisher_rules import average_lines
 from dlperf_slurm.logs.settings import WORDS
+from dlperf_slurm.logs.timed_run import find_missing_steps
 from dlperf_slurm.logs.windows import Window
 
 _STEP = re.compile(rf"({COUNT})\s+images/sec: {NUMBER}(?:\s|$)")
@@ -38,7 +40,7 @@ class _Run:
         self._header: Dict[str, str] = {}
         self._header_count = 0
         self._first_step_lines: List[str] = []
-        self._last_step = 0
+        self._last_step = self._interval = 0
         self._totals: Dict[int, List[float]] = {}
         self._is_parameter_server = False
 
@@ -62,6 +64,7 @@ class _Run:
             self._is_parameter_server = True
 
     def _add_step(self, step: int, text: str) -> None:
+        self._interval = max(self._interval, step - (self._last_step or step))
         self._last_step = max(self._last_step, step)
         if step == 1:
             self._first_step_lines.append(text)
@@ -78,7 +81,6 @@ class _Run:
             windows=tuple(
                 Window(rank=rank, steps=steps, samples_per_s=min(self._totals[rank]))
                 for rank in sorted(self._totals)
-                if min(self._totals[rank]) > 0
             ),
             series={"totals": tuple(totals)},
             problem=self._find_fault() or self._find_problem(len(totals)),
@@ -121,13 +123,14 @@ class _Run:
         return max(self._header_count, len(self._first_step_lines))
 
     def _find_problem(self, total_count: int) -> str:
-        """Return why the log is incomplete, or "": workers have not printed their total."""
+        """Return why the log is incomplete, or "": totals of workers, or their last steps, lack."""
         workers = self._count_workers()
         if total_count == 0:
             return f"the log ends after step {self._last_step}: 'total images/sec' is missing"
         if total_count < workers:
             return f"only {total_count} of {workers} workers print 'total images/sec'"
-        return ""
+        planned = read_count(self._header, "Num batches") if self._interval else 0
+        return find_missing_steps(self._last_step, planned, self._interval)
 
 
 def start_run() -> _Run:

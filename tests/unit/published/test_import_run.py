@@ -7,6 +7,7 @@ from statistics import mean, median
 
 import numpy
 import pytest
+from log_excerpts import list_excerpt
 from reference_logs import FOLDER, list_reference_logs, read_published_rows
 from support.problems import assert_problem
 
@@ -377,3 +378,13 @@ def test_dry_run_prints_one_json_list_and_writes_nothing(home, capsys):
         )
     }
     assert not list(home.iterdir())
+
+
+@pytest.mark.parametrize("total", ["0.00", "-3.00"])
+def test_total_that_is_not_positive_is_named(tmp_path, total):
+    lines = list_excerpt("tf_cnn_benchmarks/one_process.log")
+    path = tmp_path / "log"
+    path.write_text("\n".join(lines).replace("images/sec: 611.87", f"images/sec: {total}") + "\n")
+    (run,) = import_log(path, ImportOptions())
+    assert run.samples_per_s is None
+    assert_problem(run.reason, says=("total", "0 or less"))

@@ -381,6 +381,7 @@ OF_LOGS = {
         (only("average_examples_per_sec"), NO_STEP),
     ],
     "tf_cnn_benchmarks/horovod_four_ranks.log": [
+        (told("Num batches: 30", "Num batches: 40"), ("30 of 40 steps",)),
         (without("total images/sec: 1160.39"), ("3 of 4 workers", "'total images/sec'")),
         (
             told("Variables:   horovod", "Variables:   parameter_server"),
