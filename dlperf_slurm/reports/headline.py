@@ -72,8 +72,9 @@ def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
     (extent,) = read_intervals(best, ("smallest", "largest"))
     several = extent if case.repeats_measured > 1 else None
     rate = Cell(case.samples_per_s, interval=interval, range=several).text
+    doubt = "Doubtful, above a peak of the devices: " if (case[[*PEAKS]] > 1).any() else ""
     return (
-        f"{case.model_title} {'trains' if case['mode'] == TRAIN else 'infers'} at {rate} "
+        f"{doubt}{case.model_title} {'trains' if case['mode'] == TRAIN else 'infers'} at {rate} "
         f"{case.unit} at best: {names[case.case_id]} on {case.topology} ({case.hardware})"
         f"{_describe_ties(rows, case, names)}."
     )

@@ -81,6 +81,7 @@ def test_case_beyond_the_peak_of_its_device_is_doubted(seconds, is_doubted):
     cases = summary.results.cases.assign(measured_peak_share=0.01 / seconds)
     found = list_findings(dataclasses.replace(summary.results, cases=cases))
     assert any("peak" in one.text for one in found if one.is_warning) == is_doubted
+    assert found[0].text.startswith("Doubtful") == is_doubted
 
 
 def test_efficiency_beyond_the_devices_is_a_doubt_and_no_finding():

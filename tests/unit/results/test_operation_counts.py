@@ -64,12 +64,15 @@ def test_rates_of_work_and_shares_of_peaks_have_intervals_and_as_few_digits():
         for end in ("low", "high"):
             share = row[f"interval_{end}"] / row.samples_per_s
             assert row[f"{name}_{end}"] == pytest.approx(row[name] * share)
-    (table, *_) = summarize(make_manifest(), [outcomes]).tables
+    summary = summarize(make_manifest(), [outcomes])
+    table = summary.tables[0]
     (cells,) = write_rows(table)
     shown = dict(zip(table.header, cells))
     # two digits of half the interval's width, and never an exponent
     assert shown["TFLOP/s per device"] == "1533 (1472 to 1595)"
     assert shown["of measured peak"] == "38300 % (36800 to 39900)"
+    doubts = [note for note in summary.footnotes if note.startswith("doubtful, 38")]
+    assert f"[{summary.footnotes.index(*doubts) + 1}]" in shown["images/s"]
 
 
 @pytest.mark.parametrize(
