@@ -31,8 +31,10 @@ _LEAKING_PREFIXES = (
     "OMPI_",
     "PRTE_",
 )
+# the GPUs of a surrounding job or, where no scheduler hands out GPUs, those that a user keeps to
+DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _LEAKING_NAMES = frozenset(
-    ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES",
+    ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", *DEVICE_VARIABLES,
      "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 )  # fmt: skip
 _KEPT_NAMES = frozenset(("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_TESTBED"))
@@ -97,14 +99,14 @@ def clean_environment(
 ) -> dict[str, str]:
     """Return the variables that a Slurm command may inherit from `environment`.
 
-    Those of a surrounding job or virtual environment are removed, and SBATCH_ variables except
+    Those of a surrounding job or virtual environment are removed, and SBATCH_ variables, except
     those that `inherit` names.
     """
     return {
         name: value
         for name, value in environment.items()
         if name in _KEPT_NAMES
-        or (name in inherit and name.startswith(SBATCH_PREFIX))
+        or name in inherit
         or not (name.startswith(_LEAKING_PREFIXES) or name in _LEAKING_NAMES)
     }
 

@@ -19,7 +19,7 @@ from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, SKIPPED, 
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, open_run
 from dlperf_slurm.scheduler.budget import TimeBudget
 from dlperf_slurm.scheduler.machine_lock import LOOK_SECONDS, lock_machine
-from dlperf_slurm.slurm_client import clean_environment
+from dlperf_slurm.slurm_client import DEVICE_VARIABLES, clean_environment
 
 if TYPE_CHECKING:
     import subprocess
@@ -119,10 +119,8 @@ def run_array_task(
 
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
-    environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
-    # here no scheduler hands out devices, and people keep to a GPU of a shared machine
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        environment["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
+    environment = clean_environment(os.environ, DEVICE_VARIABLES)
+    environment["DLPERF_SLURM_JOB_ID"] = job_id
     with open_to_append(log, root=run_dir) as output:
         process = subprocess.Popen(
             ["bash", str(script), str(array_task_id)],

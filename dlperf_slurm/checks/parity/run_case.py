@@ -23,7 +23,7 @@ from dlperf_slurm.jobs.render import render_verification
 from dlperf_slurm.jobs.stage import freeze_code
 from dlperf_slurm.scheduler.local import end_process_group
 from dlperf_slurm.scheduler.machine_lock import lock_machine
-from dlperf_slurm.slurm_client import clean_environment
+from dlperf_slurm.slurm_client import DEVICE_VARIABLES, clean_environment
 from dlperf_slurm.worker.failed_record import read_failures
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
@@ -124,7 +124,7 @@ def run_script(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=clean_environment(os.environ),
+            env=clean_environment(os.environ, DEVICE_VARIABLES),
             start_new_session=True,
         )
         try:

@@ -37,6 +37,7 @@ from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.track import Tracker
+from dlperf_slurm.slurm_client import DEVICE_VARIABLES
 
 LIMIT = "memory_limit_mib_per_device"
 
@@ -146,12 +147,11 @@ def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
 
 
 @pytest.mark.integration
-def test_setup_that_fails_is_named(stage_local, monkeypatch):
+@pytest.mark.parametrize("name", DEVICE_VARIABLES)
+def test_setup_that_fails_is_named(stage_local, monkeypatch, name):
     # no scheduler hands out devices here
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    run = stage_local(
-        repeats=1, settings=['environments.pytorch.setup=["(exit $CUDA_VISIBLE_DEVICES)"]']
-    )
+    monkeypatch.setenv(name, "7")
+    run = stage_local(repeats=1, settings=[f'environments.pytorch.setup=["(exit ${name})"]'])
     assert submit(run, "--wait").returncode == 5
     assert find_states(run) == {"1n1g.0": "FAILED"}
     detail = find_details(run)["1n1g.0"]

@@ -334,9 +334,13 @@ def parity_file(home):
 
 
 def test_case_runs_once_from_the_frozen_code_with_the_options_asked_for(
-    write_python, workplace, parity_file
+    write_python, workplace, parity_file, monkeypatch
 ):
-    write_python(f'test -f case.json && echo "$PYTHONPATH" "$@"; cp {parity_file} parity.json')
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1")
+    write_python(
+        'test "$ROCR_VISIBLE_DEVICES" = 1 && test -f case.json && echo "$PYTHONPATH" "$@"; '
+        f"cp {parity_file} parity.json"
+    )
     folder = run_case(PARITY.case, workplace, data_rank=1, references=[Path("/a b")])
     assert (folder / LOG_FILE).read_text().split("\n")[0] == (
         f"{workplace.folder}/code -m dlperf_slurm.worker verify --data-rank=1 "
