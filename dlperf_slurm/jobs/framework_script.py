@@ -13,7 +13,6 @@ from dlperf_slurm.jobs.grouping import ArrayTask, Group
 from dlperf_slurm.jobs.launch_command import make_container_parts, make_starter
 from dlperf_slurm.jobs.node_prolog import list_data_folders, list_starting_words
 from dlperf_slurm.jobs.profiles import PROFILED_REPEAT, PROFILERS, STARTER_PREFIX, TORCH
-from dlperf_slurm.jobs.sandbox import BoundedEnvironment
 from dlperf_slurm.launchers import ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI, TORCHRUN
 
@@ -30,17 +29,18 @@ SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 class FrameworkScript:
     """The template values of one framework's part of a job script: a set of bash functions.
 
-    `name` is the suffix of their names. `host_python` is set only if the batch host uses another
-    Python than the ranks; else `own_python` may be the path of the environment's. For a container,
-    `image_arguments` are those of `worker.image_digest`: the image, and the command that prints its
-    digest. `has_secret`: ranks connect without MPI and need a shared secret. `search_command` is
-    set if array tasks search for their batch size, `node_command` if nodes run a setup or checks
-    before the ranks; `script_commands` has the command of each function that runs an external
-    script, `profile_commands` that of the ranks under each profiler.
+    `name` is the suffix of their names. The first of `templates` that exists writes them.
+    `host_python` is set only if the batch host uses another Python than the ranks; else
+    `own_python` may be the path of the environment's. For a container, `image_arguments` are those
+    of `worker.image_digest`: the image, and the command that prints its digest. `has_secret`: ranks
+    connect without MPI and need a shared secret. `search_command` is set if array tasks search for
+    their batch size, `node_command` if nodes run a setup or checks before the ranks;
+    `script_commands` has the command of each function that runs an external script,
+    `profile_commands` that of the ranks under each profiler.
     """
 
     name: str
-    template: str
+    templates: Sequence[str]
     setup: Sequence[str]
     modules: Sequence[str]
     host_python: Optional[str]
@@ -78,7 +78,6 @@ def make_framework_scripts(
     group: Group,
     sites: Mapping[JobKind, Site],
     common: Site,
-    environment: BoundedEnvironment,
     run_dir: Path,
     node_file: Optional[str],
     worker_command: Sequence[str] = RUN_COMMAND,
@@ -96,7 +95,6 @@ def make_framework_scripts(
         kind: make_framework_script(
             kind,
             site,
-            environment,
             worker_command,
             {starter for of, starter in starters if of.framework == kind.framework},
             common,
@@ -118,7 +116,6 @@ def make_framework_scripts(
 def make_framework_script(
     kind: JobKind,
     site: Site,
-    environment: BoundedEnvironment,
     worker_command: Sequence[str],
     starters: Set[str],
     common: Site,
@@ -132,7 +129,6 @@ def make_framework_script(
     those that ranks read and write; the job expands `${NAME}` in them.
     """
     chosen = site.find_environment(kind.framework)
-    templates = [f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
     worker = ["-m", "dlperf_slurm.worker"]
     is_on_host = not chosen.host_python and not chosen.container
     host_python = chosen.host_python or (HOST_PYTHON if chosen.container else chosen.python)
@@ -146,7 +142,7 @@ def make_framework_script(
     own_env = {name: v for name, v in site.env.items() if common.env.get(name) != v}
     return FrameworkScript(
         name=kind.framework,
-        template=str(environment.select_template(templates).name),
+        templates=(f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE),
         setup=chosen.setup,
         modules=chosen.modules,
         host_python=None if is_on_host else host_python,

@@ -71,14 +71,9 @@ def render_scripts(
                 environments[common.template] = _find_environment(common)
             environment = environments[common.template]
             begin_rendering()
+            node_path = node_file and f"{run_dir}/{node_file}"
             scripts = make_framework_scripts(
-                group,
-                sites,
-                common,
-                environment,
-                run_dir,
-                node_file and f"{run_dir}/{node_file}",
-                worker_command,
+                group, sites, common, run_dir, node_path, worker_command
             )
             text = environment.get_template(name).render(
                 header=header,
@@ -142,7 +137,7 @@ def render_verification(
     environment = _find_environment(site)
     command = ["verify", *options]
     script = make_framework_script(
-        kind, site, environment, command, set(), site, [str(run_dir).replace("${", "$${")]
+        kind, site, command, set(), site, [str(run_dir).replace("${", "$${")]
     )
     begin_rendering()
     return environment.get_template(VERIFY_TEMPLATE).render(
