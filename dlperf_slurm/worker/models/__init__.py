@@ -191,29 +191,32 @@ class Transformer(Network):
 
 
 def list_linear(
-    name: str, in_size: int, out_size: int, standard_deviation: float
+    name: str, in_size: int, out_size: int, standard_deviation: float, has_bias: bool = True
 ) -> Iterator[Parameter]:
     """Yield weight and bias of a linear layer."""
     yield Parameter(f"{name}.weight", (out_size, in_size), 0.0, standard_deviation)
-    yield Parameter(f"{name}.bias", (out_size,), 0.0)
+    if has_bias:
+        yield Parameter(f"{name}.bias", (out_size,), 0.0)
 
 
-def list_matrix(
-    name: str, in_size: int, out_size: int, standard_deviation: float
-) -> Iterator[Parameter]:
-    """Yield the weight of a linear layer without a bias."""
-    yield Parameter(f"{name}.weight", (out_size, in_size), 0.0, standard_deviation)
-
-
-def list_scale(name: str, size: int) -> Iterator[Parameter]:
-    """Yield the weight of a normalization without a bias, initialized to the identity."""
+def list_normalization(name: str, size: int, has_bias: bool = True) -> Iterator[Parameter]:
+    """Yield weight and bias of a normalization, initialized to the identity."""
     yield Parameter(f"{name}.weight", (size,), 1.0)
+    if has_bias:
+        yield Parameter(f"{name}.bias", (size,), 0.0)
 
 
-def list_normalization(name: str, size: int) -> Iterator[Parameter]:
-    """Yield weight and bias of a batch or layer normalization, initialized to the identity."""
-    yield Parameter(f"{name}.weight", (size,), 1.0)
-    yield Parameter(f"{name}.bias", (size,), 0.0)
+def make_image_sample(
+    random: "RandomState", channels: int, image_size: int, classes: int
+) -> "Dict[str, NDArray[Any]]":
+    """Make images, float32 [channel, height, width] ~ N(0, 1), and labels, int64 []."""
+    import numpy
+
+    shape = (channels, image_size, image_size)
+    return {
+        "images": random.standard_normal(shape).astype(numpy.float32),
+        "labels": numpy.array(random.randint(0, classes), numpy.int64),
+    }
 
 
 def list_models() -> List[str]:
@@ -240,20 +243,14 @@ def find_type_problems(definition: object) -> List[str]:
 
     Types are int, float, bool or a tuple of ints.
     """
+    allowed = {tuple: "a list of integers", bool: "true or false", float: "a number"}
     problems = []
     for field in dataclasses.fields(cast(Any, definition)):
-        value = getattr(definition, field.name)
-        if isinstance(field.default, tuple):
-            if type(value) is not tuple or not all(type(item) is int for item in value):
-                problems.append(f"{field.name} is {value!r}; allowed: a list of integers")
-        elif isinstance(field.default, bool):
-            if type(value) is not bool:
-                problems.append(f"{field.name} is {value!r}; allowed: true or false")
-        elif isinstance(field.default, float):
-            if type(value) not in (int, float):
-                problems.append(f"{field.name} is {value!r}; allowed: a number")
-        elif type(value) is not int:
-            problems.append(f"{field.name} is {value!r}; allowed: an integer")
+        kind, value = type(field.default), getattr(definition, field.name)
+        is_right = type(value) in ((int, float) if kind is float else (kind,))
+        if not is_right or (kind is tuple and any(type(item) is not int for item in value)):
+            what = allowed.get(kind, "an integer")
+            problems.append(f"{field.name} is {value!r}; allowed: {what}")
     return problems
 
 

@@ -6,14 +6,15 @@ head_size / 2.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping, Tuple
 
 from dlperf_slurm.worker.models import (
     Parameter,
     Transformer,
     Verification,
-    list_matrix,
-    list_scale,
+    list_linear,
+    list_normalization,
 )
 
 if TYPE_CHECKING:
@@ -150,23 +151,26 @@ class Definition(Transformer):
 
     def list_parameters(self) -> Iterator[Parameter]:
         """Yield the trainable parameters; a tied head is not listed."""
-        hidden, inner = self.hidden_size, self.intermediate_size
-        deviation = self.WEIGHT_STANDARD_DEVIATION
-        yield from list_matrix("embedding", hidden, self.vocabulary_size, deviation)
+        hidden, inner, kv_size = self.hidden_size, self.intermediate_size, self.kv_size
+        list_matrix = partial(
+            list_linear, standard_deviation=self.WEIGHT_STANDARD_DEVIATION, has_bias=False
+        )
+        list_scale = partial(list_normalization, has_bias=False)
+        yield from list_matrix("embedding", hidden, self.vocabulary_size)
         for index in range(self.layers):
             layer = f"layers.{index}"
             yield from list_scale(f"{layer}.attention_normalization", hidden)
-            yield from list_matrix(f"{layer}.attention.query", hidden, hidden, deviation)
-            yield from list_matrix(f"{layer}.attention.key", hidden, self.kv_size, deviation)
-            yield from list_matrix(f"{layer}.attention.value", hidden, self.kv_size, deviation)
-            yield from list_matrix(f"{layer}.attention.output", hidden, hidden, deviation)
+            yield from list_matrix(f"{layer}.attention.query", hidden, hidden)
+            yield from list_matrix(f"{layer}.attention.key", hidden, kv_size)
+            yield from list_matrix(f"{layer}.attention.value", hidden, kv_size)
+            yield from list_matrix(f"{layer}.attention.output", hidden, hidden)
             yield from list_scale(f"{layer}.feed_forward_normalization", hidden)
-            yield from list_matrix(f"{layer}.gate", hidden, inner, deviation)
-            yield from list_matrix(f"{layer}.up", hidden, inner, deviation)
-            yield from list_matrix(f"{layer}.down", inner, hidden, deviation)
+            yield from list_matrix(f"{layer}.gate", hidden, inner)
+            yield from list_matrix(f"{layer}.up", hidden, inner)
+            yield from list_matrix(f"{layer}.down", inner, hidden)
         yield from list_scale("normalization", hidden)
         if not self.tied_embedding:
-            yield from list_matrix("head", hidden, self.vocabulary_size, deviation)
+            yield from list_matrix("head", hidden, self.vocabulary_size)
 
     @property
     def flops_per_sample(self) -> int:

@@ -11,6 +11,7 @@ from dlperf_slurm.worker.models import (
     find_fraction_problem,
     list_linear,
     list_normalization,
+    make_image_sample,
 )
 from dlperf_slurm.worker.update_rule import MOMENTUM, Rule
 
@@ -113,14 +114,7 @@ class Definition(Network):
         )
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """Make images, float32 [channel, height, width] ~ N(0, 1), and labels, int64 []."""
-        import numpy
-
-        shape = (self.IMAGE_CHANNELS, self.image_size, self.image_size)
-        return {
-            "images": random.standard_normal(shape).astype(numpy.float32),
-            "labels": numpy.array(random.randint(0, self.classes), numpy.int64),
-        }
+        return make_image_sample(random, self.IMAGE_CHANNELS, self.image_size, self.classes)
 
     def list_blocks(self) -> Iterator[Block]:
         """Yield the bottleneck blocks of all stages in the network's order."""
