@@ -71,7 +71,7 @@ from dlperf_slurm.worker.profiled_attempt import TorchTrace, run_profiled
 from dlperf_slurm.worker.progress import Position
 from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
 from dlperf_slurm.worker.ranks import PlacementError, SingleProcess
-from dlperf_slurm.worker.rendezvous import RendezvousSettings, parse_run_arguments, read_options
+from dlperf_slurm.worker.rendezvous import RendezvousSettings, make_parser, read_options
 from dlperf_slurm.worker.rendezvous.communicators import RankWorld, join_ranks
 from dlperf_slurm.worker.rendezvous.network import choose_network
 from dlperf_slurm.worker.search import search_batch_size
@@ -106,7 +106,7 @@ def main(arguments: List[str]) -> int:
     if command == "conclude":
         return conclude(Path(arguments[1]), int(arguments[2]))
     if command == "probe":
-        options = parse_run_arguments(arguments[1:])
+        options = make_parser(command).parse_args(arguments[1:])
         return probe_rank(options.directory, read_options(options))
     if command == "verify":
         options = parse_arguments(arguments[1:])
@@ -121,7 +121,7 @@ def main(arguments: List[str]) -> int:
             ),
         )
     phases = Phases(os.environ)
-    options = parse_run_arguments(arguments[1:])
+    options = make_parser(command).parse_args(arguments[1:])
     rendezvous = read_options(options)
     block_signal()
     return run_attempt(

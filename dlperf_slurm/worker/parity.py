@@ -23,7 +23,7 @@ from dlperf_slurm.worker.reference_optimizers import (
     make_optimizer,
     measure_norm,
 )
-from dlperf_slurm.worker.rendezvous import RendezvousSettings, add_options
+from dlperf_slurm.worker.rendezvous import RendezvousSettings, make_parser
 from dlperf_slurm.worker.rendezvous.communicators import RankWorld
 from dlperf_slurm.worker.rendezvous.network import choose_network
 from dlperf_slurm.worker.weights import generate_weights, round_as_stored
@@ -57,7 +57,7 @@ class CaseMismatchError(RuntimeError):
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `verify`."""
-    parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker verify")
+    parser = make_parser("verify")
     parser.add_argument(
         "--data-rank", type=int, default=0, help="with one rank: the rank whose batch to compute"
     )
@@ -68,10 +68,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         default=[],
         metavar="DIR",
         help="folder of another verification to compare with; several are averaged",
-    )
-    add_options(parser)
-    parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="attempt folder, with case.json"
     )
     return parser.parse_args(arguments)
 

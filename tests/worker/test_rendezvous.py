@@ -23,7 +23,7 @@ from dlperf_slurm.worker.rendezvous import (
     SLURM,
     TORCHRUN,
     RendezvousSettings,
-    parse_run_arguments,
+    make_parser,
     read_options,
 )
 from dlperf_slurm.worker.rendezvous.communicators import (
@@ -114,7 +114,7 @@ def test_rank_0_that_is_not_on_the_first_host_says_so():
 
 def test_options_of_the_worker_say_how_to_join():
     joining = RendezvousSettings("slurm", host_suffix="i", interface="ib0")
-    assert read_options(parse_run_arguments([*joining.list_words(), "folder"])) == joining
+    assert read_options(make_parser("run").parse_args([*joining.list_words(), "folder"])) == joining
     assert RendezvousSettings().list_words() == []
     assert {MPI, *FINDERS} == set(KINDS)
 

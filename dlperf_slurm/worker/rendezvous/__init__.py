@@ -7,7 +7,7 @@ node imports only this file.
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Sequence
+from typing import List
 
 MPI = "mpi"
 SLURM = "slurm"
@@ -34,8 +34,9 @@ class RendezvousSettings:
         return [f"--{name}={value}" for name, value in options.items() if value]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `RendezvousSettings.list_words` to a parser."""
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Make a parser of the arguments after `command`: how ranks join, and the attempt's folder."""
+    parser = argparse.ArgumentParser(prog=f"python -m dlperf_slurm.worker {command}")
     parser.add_argument("--ranks", choices=KINDS, default=MPI, help="how ranks find each other")
     parser.add_argument(
         "--host-suffix", default="", help="DNS domain to append to host names without a dot"
@@ -43,17 +44,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interface", default="", help="network interface for the framework, such as ib0"
     )
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="attempt folder, with case.json"
+    )
+    return parser
 
 
 def read_options(options: argparse.Namespace) -> RendezvousSettings:
     return RendezvousSettings(options.ranks, options.host_suffix, options.interface)
-
-
-def parse_run_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments after `run`."""
-    parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker run")
-    add_options(parser)
-    parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="attempt folder, with case.json"
-    )
-    return parser.parse_args(arguments)
