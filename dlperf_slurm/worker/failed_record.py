@@ -22,6 +22,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.worker.failures import RANK_LOST
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.host import read_text
 from dlperf_slurm.worker.out_of_memory import LIBRARY_MESSAGES
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 from dlperf_slurm.worker.stalled_record import describe_stall, write_partial_steps
@@ -89,7 +90,7 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     failures = read_failures(attempt_dir)
     if any(failure.is_out_of_memory for failure in failures):
         return failures
-    lines = _read_lines(attempt_dir / "err")
+    lines = read_text(attempt_dir / "err").splitlines()
     if any(_OOM_SIGNS.search(line) for line in lines[-SIGN_TAIL_LINES:]):
         message = "a process was killed for exceeding the job's memory limit"
         is_on_cpu = case.device == "cpu"
@@ -232,10 +233,3 @@ def _describe_job(message: str, lines: List[str], is_out_of_memory: bool = False
 
 def _find_srun_errors(lines: List[str]) -> List[str]:
     return _SRUN_ERROR.findall("\n".join(lines))
-
-
-def _read_lines(path: Path) -> List[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []

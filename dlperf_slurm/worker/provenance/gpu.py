@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping
 
 from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.host import ROOT, read_text
@@ -41,7 +41,7 @@ def describe_gpus() -> Dict[str, str]:
     ]
     facts = {
         "gpu_count": str(len(handles)),
-        "gpu_driver": _to_text(ask(nvml, "nvmlSystemGetDriverVersion")),
+        "gpu_driver": str(ask(nvml, "nvmlSystemGetDriverVersion") or ""),
         "cuda_driver": _format_cuda(ask(nvml, "nvmlSystemGetCudaDriverVersion")),
         **_describe_devices(nvml, handles),
         "gpu_topology": _describe_topology(nvml, handles),
@@ -51,33 +51,25 @@ def describe_gpus() -> Dict[str, str]:
 
 
 def _describe_devices(nvml: Any, handles: List[Any]) -> Dict[str, str]:
-    def list_values(query: str, *arguments: Any) -> List[Any]:
-        return [ask(nvml, query, handle, *arguments) for handle in handles]
+    def join(query: str, form: Callable[[Any], str] = str, *arguments: Any) -> str:
+        answers = [ask(nvml, f"nvmlDeviceGet{query}", handle, *arguments) for handle in handles]
+        return join_distinct(form(answer) for answer in answers if answer is not None)
 
     clock = nvml.NVML_CLOCK_SM
     return {
-        "gpu_models": _join(list_values("nvmlDeviceGetName")),
-        "gpu_uuids": _join(list_values("nvmlDeviceGetUUID")),
-        "gpu_vbios": _join(list_values("nvmlDeviceGetVbiosVersion")),
-        "gpu_power_limit_watts": _join(
-            f"{value / 1000:.0f}"
-            for value in list_values("nvmlDeviceGetEnforcedPowerLimit")
-            if value is not None
-        ),
-        "gpu_greatest_clock_mhz": _join(list_values("nvmlDeviceGetMaxClockInfo", clock)),
-        "gpu_application_clock_mhz": _join(list_values("nvmlDeviceGetApplicationsClock", clock)),
-        "gpu_ecc": _join(_describe_mode(v) for v in list_values("nvmlDeviceGetEccMode")),
-        "gpu_mig": _join(_describe_mode(v) for v in list_values("nvmlDeviceGetMigMode")),
-        "gpu_persistence": _join(
-            _SWITCHES.get(value, "") for value in list_values("nvmlDeviceGetPersistenceMode")
-        ),
-        "gpu_pcie": _join(_describe_pcie(nvml, handle) for handle in handles),
-        "gpu_nvlinks": _join(_count_nvlinks(nvml, handle) for handle in handles),
+        "gpu_models": join("Name"),
+        "gpu_uuids": join("UUID"),
+        "gpu_vbios": join("VbiosVersion"),
+        "gpu_power_limit_watts": join("EnforcedPowerLimit", lambda value: f"{value / 1000:.0f}"),
+        "gpu_greatest_clock_mhz": join("MaxClockInfo", str, clock),
+        "gpu_application_clock_mhz": join("ApplicationsClock", str, clock),
+        # the mode now, and after a restart
+        "gpu_ecc": join("EccMode", lambda modes: _SWITCHES.get(modes[0], "")),
+        "gpu_mig": join("MigMode", lambda modes: _SWITCHES.get(modes[0], "")),
+        "gpu_persistence": join("PersistenceMode", lambda mode: _SWITCHES.get(mode, "")),
+        "gpu_pcie": join_distinct(_describe_pcie(nvml, handle) for handle in handles),
+        "gpu_nvlinks": join_distinct(_count_nvlinks(nvml, handle) for handle in handles),
     }
-
-
-def _describe_mode(current_and_pending: Any) -> str:
-    return "" if current_and_pending is None else _SWITCHES.get(current_and_pending[0], "")
 
 
 def _describe_pcie(nvml: Any, handle: Any) -> str:
@@ -107,14 +99,6 @@ def _describe_topology(nvml: Any, handles: List[Any]) -> str:
 def _format_cuda(version: Any) -> str:
     """Format NVML's CUDA version: 12040 -> "12.4"."""
     return "" if version is None else f"{version // 1000}.{version % 1000 // 10}"
-
-
-def _join(values: Any) -> str:
-    return join_distinct(map(_to_text, values))
-
-
-def _to_text(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def describe_rocm(root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
