@@ -173,7 +173,7 @@ def run_audit(options: argparse.Namespace) -> None:
     kinds = summarize_kinds(audit.findings, threshold)
     if options.json:
         values = dataclasses.asdict(dataclasses.replace(audit, findings=tuple(found)))
-        values["recomputed"] = audit.recomputed
+        values["recomputed"] = audit.checked.derived_cells
         values["kinds"] = [dataclasses.asdict(kind) for kind in kinds]
         print_json(values)
     else:

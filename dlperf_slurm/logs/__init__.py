@@ -156,15 +156,8 @@ class PublisherRule(NamedTuple):
     suits: Callable[[ParsedRun, Identity], bool] = lambda parsed, identity: True
 
 
-def _compute_nothing(parsed: ParsedRun, identity: Identity) -> float:
-    """Raise RuleError: the rule of a format whose publisher has none."""
-    from dlperf_slurm.logs.publisher_rules import RuleError
-
-    raise RuleError("the log format has no publisher's rule")
-
-
-NO_RULE = PublisherRule("", _compute_nothing)
-"""Placeholder for a log format without a publisher's rule."""
+NO_RULE = PublisherRule("", lambda parsed, identity: 0.0)
+"""Placeholder for a log format without a publisher's rule; its figure is never computed."""
 
 
 def list_formats() -> List[str]:

@@ -153,7 +153,7 @@ def make_format(name: str, table: Table) -> TableFormat:
     _check(f"{name}: window", window, "window")
     _check(f"{name}: end", end, "end")
     kind, warmup = window.get("kind", "values"), window.get("warmup_lines", 0)
-    lines = _make_lines(f"{name}: lines", table["lines"])
+    lines, refused = _make_lines(f"{name}: lines", table["lines"]), end.get("refuse", {})
     ends = ("(?P<end>" in line.get("pattern", "") or "end" in line.get("columns", ())
             for line in table["lines"])  # fmt: skip
     if any(ends):
@@ -166,7 +166,10 @@ def make_format(name: str, table: Table) -> TableFormat:
         announcements=_make_lines(f"{name}: announcements", table.get("announcements", ())),
         identify=_make_identify(f"{name}: identity", table.get("identity", {})),
         make_windows=lambda run, rank, marks: _make_windows(kind, run, rank, marks, window),
-        find_fault=lambda run: _find_refused(run, end),
+        # a reason to refuse a log applies if the log has all of its facts
+        find_fault=lambda run: next(
+            (reason for reason, names in refused.items() if {*names} <= run.facts.keys()), ""
+        ),
         find_problem=lambda run: find_end(run, end),
         list_printed=(lambda run, rank, marks: make_printed_window(rank, marks, warmup))
         if window.get("has_printed_rates")
@@ -327,7 +330,11 @@ def _take_json(table: Table) -> Handler:
         found = {name: _look_up(data, key) for name, key in table.get("columns", {}).items()}
         if any(value is None for value in found.values()):
             return False
-        take_values(run, line, {name: _format_value(value) for name, value in found.items()})
+        # all digits, but none of the exponent of a large number
+        take_values(run, line, {
+            name: repr(value) if isinstance(value, float) and value < 1e15 else str(value)
+            for name, value in found.items()
+        })  # fmt: skip
         return True
 
     return handle
@@ -346,10 +353,6 @@ def _look_up(data: Any, key: str) -> Any:
         if name in data:
             return _look_up(data[name], ".".join(parts[count:]))
     return None
-
-
-def _format_value(value: Any) -> str:
-    return repr(value) if isinstance(value, float) and value < 1e15 else str(value)
 
 
 def _make_csv(table: Table) -> List[Any]:
@@ -533,18 +536,6 @@ def _list_values(
     )
 
 
-def _find_refused(run: TimedRun, end: Table) -> str:
-    """Return why a log is refused, by the table `end["refuse"]` of its format; "" if it is not.
-
-    The table maps a reason to names of facts (texts in the log): the reason applies if the log has
-    all of them.
-    """
-    for reason, names in end.get("refuse", {}).items():
-        if all(name in run.facts for name in names):
-            return str(reason)
-    return ""
-
-
 def find_end(run: TimedRun, end: Table) -> str:
     """Return a message if the log does not reach the end that the table `end` requires, or ""."""
     problem = run.find_unended_ranks(end["closing_line"]) if "closing_line" in end else ""
@@ -659,15 +650,10 @@ def _time_lines(table: Table) -> Compute:
     return time_lines(first, last, table.get("after_step", -1))
 
 
-def _time_between(table: Table) -> Compute:
-    first, last = table["time_between"]
-    return time_between(first, last)
-
-
 RULES: Dict[str, Callable[[Table], Compute]] = {
     "average": _average,
     "time_lines": _time_lines,
-    "time_between": _time_between,
+    "time_between": lambda table: time_between(*table["time_between"]),
     "seconds": lambda table: average_seconds(*table["seconds"]),
     "final": lambda table: take_final,
     "last": lambda table: take_last(table["last"]),

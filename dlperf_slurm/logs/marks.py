@@ -33,7 +33,8 @@ class Marks:
     def __init__(self, may_repeat: bool = False) -> None:
         self._may_repeat = may_repeat
         self._by_rank: Dict[int, List[Mark]] = {}
-        self.start_over = ""
+        # a message if a rank's steps go back, as in a run that was started over; else ""
+        self.fault = ""
 
     def __bool__(self) -> bool:
         return bool(self._by_rank)
@@ -49,7 +50,7 @@ class Marks:
             if self._may_repeat and mark.position == marks[-1].position:
                 marks.append(mark)
                 return
-            self.start_over = self.start_over or _describe_start_over(line, marks[-1], mark)
+            self.fault = self.fault or _describe_start_over(line, marks[-1], mark)
         marks.append(mark)
 
     @property
@@ -58,19 +59,9 @@ class Marks:
         return dict(sorted(self._by_rank.items()))
 
     @property
-    def fault(self) -> str:
-        """A message if a rank's steps go back, as in a run that was started over; else ""."""
-        return self.start_over
-
-    @property
     def gap(self) -> str:
         """A message about the first timed lines that are missing within a rank's log; else ""."""
         return next(filter(None, map(_describe_gap, self._by_rank.values())), "")
-
-    @property
-    def problem(self) -> str:
-        """The message of `fault`, or else that of `gap`; "" if there is neither."""
-        return self.fault or self.gap
 
 
 class RankMarks:
@@ -121,12 +112,7 @@ class RankMarks:
                 "some of the timed lines have a rank label and some have none; label all lines, "
                 "such as with `srun --label`"
             )
-        return self._labelled.start_over
-
-    @property
-    def problem(self) -> str:
-        """The message of `fault`, or else that of `gap`; "" if there is neither."""
-        return self.fault or self.gap
+        return self._labelled.fault
 
     @property
     def gap(self) -> str:

@@ -51,7 +51,11 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
     `name` is not one.
     """
     figures = read_source(name)
-    rows = [row for case in cases.itertuples() for row in _make_rows(case, figures)]
+    rows = []
+    for case in cases.itertuples():
+        nearest = find_nearest(case, figures)
+        comparable = [figure for figure in nearest if _is_comparable(case, figure)]
+        rows += [_make_row(case, figure) for figure in comparable or nearest[:1] or (None,)]
     return make_table(
         f"against {name}, published by {figures.source.iloc[0]}",
         HEADER,
@@ -88,21 +92,16 @@ def make_reference(name: str, outcomes: Sequence[CaseOutcomes]) -> list[Referenc
     return found
 
 
-def _make_rows(case: Case, figures: "DataFrame") -> list[list[Cell]]:
-    """Make the table rows of a case: one per comparable figure, else one for the first figure.
-
-    Without any figure there is one row that says so.
-    """
-    nearest = find_nearest(case, figures)
-    comparable = [figure for figure in nearest if _is_comparable(case, figure)]
-    return [_make_row(case, figure) for figure in comparable or nearest[:1] or (None,)]
-
-
 def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
     """Return the cells of a case beside a published figure.
 
     `figure` is None if no figure is of the case's model and mode.
     """
+    differences = []
+    if figure:
+        # with the published variant: "W/O clip", the location of the data
+        variant = (figure.note, figure.data_location, figure.variable_update)
+        differences = [*list_differences(case, figure), *filter(None, variant)]
     ours = None if math.isnan(case.samples_per_s) else case.samples_per_s
     theirs = figure.samples_per_s if figure and _is_comparable(case, figure) else None
     ratio = ours / theirs if ours and theirs else None
@@ -110,7 +109,7 @@ def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
         case.case_id,
         case.hardware,
         figure.hardware if figure else "",
-        _describe_differences(case, figure),
+        "; ".join(differences) or "none known" if figure else "no result of this model and mode",
         figure.where if figure else "",
     )
     return [
@@ -138,23 +137,20 @@ def find_nearest(case: Case, figures: "DataFrame") -> list[Figure]:
 
 def _measure_distance(case: Case, figure: Figure) -> tuple[float, ...]:
     """Return how far a figure is from a case, as a tuple with the most important property first."""
+    ours, theirs = _find_batch_size(case), figure.batch_size_per_device
     return (
         figure.framework != case.framework,
         figure.precision != case.precision,
         figure.precision.partition("-")[0] != case.precision.partition("-")[0],
         abs(math.log2(figure.world_size / case.world_size)),
         figure.nodes != case.nodes,
-        _measure_batch_distance(_find_batch_size(case), figure.batch_size_per_device),
+        # infinite if one of the two is unknown
+        abs(math.log2(theirs / ours)) if ours and theirs else math.inf,
         figure.compiler != case.compiler,
         # if two are equally near, the smaller one
         figure.world_size,
         figure.batch_size_per_device,
     )
-
-
-def _measure_batch_distance(ours: int, theirs: int) -> float:
-    """Return the distance of two batch sizes in powers of two; infinite if one is unknown (0)."""
-    return abs(math.log2(theirs / ours)) if ours and theirs else math.inf
 
 
 def _find_batch_size(case: Case) -> int:
@@ -182,13 +178,3 @@ def list_differences(case: Case, figure: Figure) -> tuple[str, ...]:
         size = figure.batch_size_per_device or "not printed"
         differences.append(f"batch size {size}")
     return tuple(differences)
-
-
-def _describe_differences(case: Case, figure: Optional[Figure]) -> str:
-    """Describe a figure's published variant and its differences from a case, in one text."""
-    if figure is None:
-        return "no result of this model and mode"
-    # the published variant: "W/O clip", the location of the data
-    words = [figure.note, figure.data_location, figure.variable_update]
-    differences = [*list_differences(case, figure), *filter(None, words)]
-    return "; ".join(differences) or "none known"

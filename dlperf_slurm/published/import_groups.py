@@ -97,8 +97,8 @@ def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
     labels = [""] * len(runs)
     days = _name_days(runs)
     for parts, is_of_case in (
-        (_name_hardware, False),
-        (_name_software, True),
+        (lambda identity: f"on {identity.hardware or 'unknown hardware'}", False),
+        (lambda identity: f"with {identity.software or 'unknown software'}", True),
         (_name_unstated, True),
     ):
         for indices in _group_indices(runs, is_of_case):
@@ -127,14 +127,6 @@ def _group_indices(runs: Sequence[ImportedRun], is_of_case: bool) -> list[list[i
         return (run.format_name, *values)
 
     return list(group_by(range(len(runs)), find_key).values())
-
-
-def _name_hardware(identity: Identity) -> str:
-    return f"on {identity.hardware or 'unknown hardware'}"
-
-
-def _name_software(identity: Identity) -> str:
-    return f"with {identity.software or 'unknown software'}"
 
 
 def _name_unstated(identity: Identity) -> str:

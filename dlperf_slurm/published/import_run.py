@@ -116,18 +116,14 @@ def find_missing(identity: Identity) -> list[str]:
     Among these is "devices" if the device count is no multiple of the node count.
     """
     missing = [name for name in SETTINGS if not getattr(identity, name)]
-    if identity.nodes and identity.devices and not _is_topology(identity):
-        missing.append("devices")
+    if identity.nodes and identity.devices:
+        try:
+            topology = parse_topology(str(_make_topology(identity)))
+        except ValueError:
+            topology = None
+        if topology is None or topology.world_size != identity.devices:
+            missing.append("devices")
     return missing
-
-
-def _is_topology(identity: Identity) -> bool:
-    """Return whether the device count is a multiple of the node count."""
-    topology = _make_topology(identity)
-    try:
-        return parse_topology(str(topology)).world_size == identity.devices
-    except ValueError:
-        return False
 
 
 def _make_case_id(run: ImportedRun, label: str) -> str:
@@ -193,6 +189,7 @@ def _make_manifest(
 
 def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase:
     """Make the manifest's entry for a case; `runs` are its repeats."""
+    steps = {run.window.steps for run in runs if run.window}
     return PlannedCase(
         case_id=case_id,
         model=runs[0].identity.model,
@@ -201,27 +198,17 @@ def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase
         notes=(
             *dict.fromkeys(note for run in runs for note in run.notes),
             *describe_provenance(runs),
-            *_describe_partial(runs),
+            *(
+                f"{run.log} is incomplete: the publisher's rule ({run.publisher_rule}) gives "
+                f"{run.publisher_samples_per_s:.4g} samples/s for the part that exists"
+                for run in runs
+                if run.status != OK and run.publisher_samples_per_s is not None
+            ),
         ),
         reason="",
-        protocol=_find_settings(runs),
+        # empty if repeats differ in their steps
+        protocol={"measured_steps": steps.pop()} if len(steps) == 1 and 0 not in steps else {},
     )
-
-
-def _find_settings(runs: Sequence[ImportedRun]) -> dict[str, int]:
-    """Return the number of measured steps as the case's protocol; empty if repeats differ in it."""
-    steps = {run.window.steps for run in runs if run.window}
-    return {"measured_steps": steps.pop()} if len(steps) == 1 and 0 not in steps else {}
-
-
-def _describe_partial(runs: Sequence[ImportedRun]) -> list[str]:
-    """Return a note for each incomplete log that still gives the publisher's figure."""
-    return [
-        f"{run.log} is incomplete: the publisher's rule ({run.publisher_rule}) gives "
-        f"{run.publisher_samples_per_s:.4g} samples/s for the part that exists"
-        for run in runs
-        if run.status != OK and run.publisher_samples_per_s is not None
-    ]
 
 
 def _format_time(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """Printed tables -> cells that do not follow from other cells, and cells that cannot be checked."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from dlperf_slurm.published.audit.rounding import (
     DerivedCell,
     Discrepancy,
     NotAudited,
-    PrintedCell,
     PrintedRow,
 )
 from dlperf_slurm.published.audit.speedups import check_speedups, derive_cells, index_rows
@@ -62,15 +61,7 @@ class CheckCounts:
     @property
     def is_anything(self) -> bool:
         """Whether any figure was checked."""
-        return any(
-            (
-                self.derived_cells,
-                self.speedups_compared,
-                self.latency_rows,
-                self.throughputs_by_latency,
-                self.figures_compared,
-            )
-        )
+        return any(n for name, n in vars(self).items() if name != "derived_cells_unchecked")
 
 
 @dataclass(frozen=True)
@@ -83,11 +74,6 @@ class Audit:
     findings: tuple[Discrepancy, ...]
     not_audited: tuple[NotAudited, ...]
     checked: CheckCounts
-
-    @property
-    def recomputed(self) -> int:
-        """The number of derived cells that were recomputed."""
-        return self.checked.derived_cells
 
 
 def audit_paths(paths: Sequence[Path]) -> Audit:
@@ -167,20 +153,16 @@ def _list_unchecked(
     checked = {id(one.cell) for one in derived}
     columns: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
     for row in rows:
-        for cell, reason in _list_missing(row, checked):
+        missing = [
+            (cell, _MISSING[quantity])
+            for quantity, cell in row.cells.items()
+            if quantity in _MISSING and id(cell) not in checked
+        ]
+        if row.samples_per_s is not None and has_unknown_devices(row):
+            reason = "no column has the device count, which throughput x latency needs"
+            missing.append((row.samples_per_s, reason))
+        for cell, reason in missing:
             columns.setdefault((row.file, row.table, reason), []).append((row.line, cell.column))
     for (file, table, reason), cells in columns.items():
         names = ", ".join(dict.fromkeys(column for _, column in cells))
         yield NotAudited(file, cells[0][0], f"{table}: {len(cells)} cells of {names}", reason)
-
-
-def _list_missing(row: PrintedRow, checked: Set[int]) -> Iterator[tuple[PrintedCell, str]]:
-    """Yield the derived cells of a row that were not recomputed, with the input that is missing.
-
-    `checked` are the ids (`id(cell)`) of the cells that were recomputed.
-    """
-    for quantity, cell in row.cells.items():
-        if quantity in _MISSING and id(cell) not in checked:
-            yield cell, _MISSING[quantity]
-    if row.samples_per_s is not None and has_unknown_devices(row):
-        yield row.samples_per_s, "no column has the device count, which throughput x latency needs"

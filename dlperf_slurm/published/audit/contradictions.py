@@ -37,7 +37,8 @@ def check_duplicates(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
             inside = [other for other in group if _name_series(other) == _name_series(row)]
             if inside[0] is not row:
                 yield from _compare(row, inside[0])
-            alike = [other for other in group if _is_same_topology(row, other)]
+            # 1n8g is not 2n4g, but either may have been printed as "8 devices"
+            alike = [o for o in group if o.topology in ("", row.topology) or not row.topology]
             yield from _compare_files(row, group[:position], alike)
 
 
@@ -68,14 +69,6 @@ def is_same_software(row: PrintedRow, other: PrintedRow) -> bool:
     words, others = (text.partition(" (")[0].split() for text in (row.software, other.software))
     shared = min(len(words), len(others))
     return words[:shared] == others[:shared]
-
-
-def _is_same_topology(row: PrintedRow, other: PrintedRow) -> bool:
-    """Return whether rows with the same device count may have the same topology.
-
-    1n8g is not 2n4g, but either may have been printed as "8 devices".
-    """
-    return row.topology == other.topology or not (row.topology and other.topology)
 
 
 def _agree(row: PrintedRow, other: PrintedRow) -> bool:

@@ -153,7 +153,12 @@ def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Printed
         line,
         **_take(record, "topology"),
         table=f"{record['model']} {record['mode']}",
-        note=_describe_variant(record),
+        # without the compiler, which has a column of its own
+        note=" ".join(
+            record[axis]
+            for axis, default in VARIANT_AXES.items()
+            if axis != "compiler" and record.get(axis, "") not in ("", str(default))
+        ),
         batch_size=record["batch_size_per_device"],
         devices=parse_topology(record["topology"]).world_size,
         cells=_make_report_cells(record),
@@ -167,18 +172,6 @@ def _take(record: Mapping[str, str], *names: str) -> dict[str, Any]:
     """
     shared = ("model", "framework", "precision", "compiler")
     return {name: record[name] for name in (*shared, *names)}
-
-
-def _describe_variant(record: Mapping[str, str]) -> str:
-    """Join the values of a case that are not the default of their axis, such as "horovod folder".
-
-    Framework and compiler are left out: they have columns of their own.
-    """
-    return " ".join(
-        record[axis]
-        for axis, default in VARIANT_AXES.items()
-        if axis != "compiler" and record.get(axis, "") not in ("", str(default))
-    )
 
 
 def _make_report_cells(record: Mapping[str, str]) -> dict[str, PrintedCell]:

@@ -86,6 +86,7 @@ _REDUCED = (
 )
 _FULL = tuple((name, rf"\b{name}\b") for name in FULL_PRECISIONS)
 _VARIANT = re.compile(r"(?:precision|amp|[bt]?f(?:p|loat)?(?:16|32)) ?(?:\+|w/|with) ?([a-z]+)\b")
+_SIZE = re.compile(r"\b(?:bsz=|bs ?=? ?)([0-9]+)", re.IGNORECASE)
 _XLA = re.compile(r"\b(?:w/|with )?xla\b")
 
 _MILLISECOND = Fraction(1)
@@ -134,9 +135,9 @@ def read_headers(headers: Sequence[str]) -> list[PrintedColumn]:
                 header=header,
                 quantity=quantity,
                 precision=find_precision(header),
-                batch_size=_find_size(header),
-                variant=_find_variant(header),
-                reference=_find_first(header.lower(), _FULL),
+                batch_size="".join(_SIZE.findall(header)[:1]),
+                variant=_find_variant(header.lower()),
+                reference=next((p for p in list_precisions(header) if p in FULL_PRECISIONS), ""),
                 scale=_find_scale(header.lower(), quantity),
             )
         )
@@ -215,19 +216,13 @@ def _name_latency(text: str) -> str:
     return f"p{percent[0]}" if percent and percent[0] != "." else "avg"
 
 
-def _find_first(text: str, patterns: Sequence[tuple[str, str]]) -> str:
-    """Return the name of the first of the (name, pattern) pairs that the text contains, or ""."""
-    return next((name for name, pattern in patterns if re.search(pattern, text)), "")
-
-
 def find_precision(text: str) -> str:
     """Return the precision that a text names, or ""; of two the reduced one.
 
     "mixed precision speedup over FP32" gives "amp-fp16": a speedup belongs to the reduced
     precision.
     """
-    lower = text.lower()
-    return _find_first(lower, _REDUCED) or _find_first(lower, _FULL)
+    return next(iter(list_precisions(text)), "")
 
 
 def list_precisions(text: str) -> list[str]:
@@ -245,12 +240,11 @@ def drop_precisions(text: str) -> str:
 
 
 def _find_variant(header: str) -> str:
-    """Return the addition to a precision in a header: "xla" of "FP16 + XLA", or ""."""
-    lower = header.lower()
-    match = _VARIANT.search(lower)
+    """Return the addition to a precision in a header: "xla" of "fp16 + xla", or ""."""
+    match = _VARIANT.search(header)
     if match is not None and match[1] not in ("bsz", "batch"):
         return match[1]
-    return "xla" if _XLA.search(lower) else ""
+    return "xla" if _XLA.search(header) else ""
 
 
 def _find_scale(header: str, quantity: str) -> Optional[Fraction]:
@@ -267,9 +261,3 @@ def _find_scale(header: str, quantity: str) -> Optional[Fraction]:
     if re.search(r"[(\[]s(ec(onds?)?)?[)\]]", header):
         return _SECOND
     return None
-
-
-def _find_size(header: str) -> str:
-    """Return the batch size in a header: "96" of "bsz=96", or ""."""
-    match = re.search(r"\b(?:bsz=|bs ?=? ?)([0-9]+)", header, re.IGNORECASE)
-    return match[1] if match else ""

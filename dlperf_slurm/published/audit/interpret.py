@@ -2,8 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Optional
+from collections.abc import Mapping, Sequence
 
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.published.audit.headers import (
@@ -32,7 +31,6 @@ from dlperf_slurm.published.audit.rounding import (
     SPEEDUP,
     TIME_SPEEDUP,
     NotAudited,
-    PrintedCell,
     PrintedRow,
     read_count,
 )
@@ -61,11 +59,13 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
     messages.
     """
     table = _join_headers(table)
-    columns = _drop_repeated(_name_bare(read_headers(table.header), table))
-    columns = _read_devices_per_node(_drop_texts(columns, table), table)
+    columns = _read_columns(table)
     name = f"table at line {table.line}"
-    gaps = [NotAudited(file, table.line, name, text) for text in _list_problems(table, columns)]
-    if not _is_auditable(columns):
+    problems, is_auditable = [*table.problems], _is_auditable(columns)
+    if not problems and not is_auditable:
+        problems = ["by the headers, no column can be computed from other columns"]
+    gaps = [NotAudited(file, table.line, name, text) for text in problems]
+    if not is_auditable:
         return [], gaps
     gaps += [
         NotAudited(
@@ -79,7 +79,14 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
     ]
     rows: list[PrintedRow] = []
     for line, texts in table.rows:
-        gaps += _list_unread(file, line, columns, texts)
+        gaps += [
+            NotAudited(file, line, f"{column.header}: {text!r}", "is not a positive number")
+            for column, text in zip(columns, texts)
+            if column.quantity
+            and column.quantity not in _LABELS
+            and not read_values(text, column)
+            and not has_no_value(text)
+        ]
         rows += _make_rows(file, name, line, columns, texts)
     return _split_by_document(_name_section(rows, table)), gaps
 
@@ -111,49 +118,32 @@ def _unmark(text: str) -> str:
     return text.replace("**", "").replace("`", "").strip()
 
 
-def _name_bare(columns: Sequence[PrintedColumn], table: PipeTable) -> list[PrintedColumn]:
-    """Return the columns, with those whose header is only a precision as throughputs.
+def _read_columns(table: PipeTable) -> list[PrintedColumn]:
+    """Return the columns as their headers describe them, with quantities that their cells confirm.
 
-    Only if a cell has img/s or such; else the column is not read.
+    The quantity is "" (not read) where an earlier column has the same one.
     """
-    named = []
-    for position, column in enumerate(columns):
-        if column.quantity == BARE_PRECISION:
-            is_samples = any(is_rate(texts[position]) for _, texts in table.rows)
-            quantity = SAMPLES_PER_S if is_samples else ""
-            named.append(dataclasses.replace(column, quantity=quantity))
-        else:
-            named.append(column)
-    return named
-
-
-def _drop_texts(columns: Sequence[PrintedColumn], table: PipeTable) -> list[PrintedColumn]:
-    """Set the quantity of a column to "" if its cells are words: "Scaling method" is a label."""
-    return [
-        dataclasses.replace(column, quantity="")
-        if column.quantity in (SPEEDUP, EFFICIENCY, SAMPLES_PER_S)
-        and all(texts[place][:1].isalpha() for _, texts in table.rows)
-        else column
-        for place, column in enumerate(columns)
-    ]
-
-
-def _read_devices_per_node(
-    columns: Sequence[PrintedColumn], table: PipeTable
-) -> list[PrintedColumn]:
-    """Read a device column as devices per node if it is the same on all rows while nodes differ."""
-    places = {column.quantity: place for place, column in enumerate(columns)}
-    if not {NODES, DEVICES} <= places.keys():
-        return list(columns)
-    nodes, devices = ({texts[places[name]] for _, texts in table.rows} for name in (NODES, DEVICES))
-    if len(nodes) == 1 or len(devices) > 1:
-        return list(columns)
-    return [
-        dataclasses.replace(column, quantity=DEVICES_PER_NODE)
-        if column.quantity == DEVICES
-        else column
-        for column in columns
-    ]
+    cells = [[texts[place] for _, texts in table.rows] for place in range(len(table.header))]
+    columns: list[PrintedColumn] = []
+    distinct: dict[str, set[str]] = {}
+    seen: set[tuple[str, ...]] = set()
+    for column, texts in zip(read_headers(table.header), cells):
+        quantity = column.quantity
+        if quantity == BARE_PRECISION:
+            quantity = SAMPLES_PER_S if any(map(is_rate, texts)) else ""
+        key = (quantity, column.precision, column.batch_size, column.variant)
+        is_figure = quantity in (SPEEDUP, EFFICIENCY, SAMPLES_PER_S)
+        # "Scaling method" is a label
+        if key in seen or (is_figure and all(text[:1].isalpha() for text in texts)):
+            quantity = ""
+        seen.add(key)
+        distinct.setdefault(quantity, {*texts})
+        columns.append(dataclasses.replace(column, quantity=quantity))
+    if len(distinct.get(NODES, ())) < 2 or len(distinct.get(DEVICES, ())) != 1:
+        return columns
+    # devices that are the same on all rows while nodes differ are those of a node
+    names = {DEVICES: DEVICES_PER_NODE}
+    return [dataclasses.replace(c, quantity=names.get(c.quantity, c.quantity)) for c in columns]
 
 
 def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedRow]:
@@ -196,24 +186,6 @@ def _read_place(row: PrintedRow) -> tuple[str, int]:
     return path, read_count(line)
 
 
-def _drop_repeated(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Set the quantity of a column to "" (not read) if an earlier column has the same one."""
-    seen: set[tuple[str, ...]] = set()
-    kept: list[PrintedColumn] = []
-    for column in columns:
-        key = (column.quantity, column.precision, column.batch_size, column.variant)
-        kept.append(dataclasses.replace(column, quantity="") if key in seen else column)
-        seen.add(key)
-    return kept
-
-
-def _list_problems(table: PipeTable, columns: Sequence[PrintedColumn]) -> Iterator[str]:
-    """Yield why a table, or some of its lines, cannot be checked."""
-    yield from table.problems
-    if not table.problems and not _is_auditable(columns):
-        yield "by the headers, no column can be computed from other columns"
-
-
 def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
     """Return whether a table has a column that can be checked: a derived quantity, or a latency.
 
@@ -223,40 +195,34 @@ def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
     return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
 
 
-def _list_unread(
-    file: str, line: int, columns: Sequence[PrintedColumn], texts: Sequence[str]
-) -> Iterator[NotAudited]:
-    """Yield the cells of a line in which a value is expected and none can be read."""
-    for column, text in zip(columns, texts):
-        if not column.quantity or column.quantity in _LABELS or read_values(text, column):
-            continue
-        if not has_no_value(text):
-            yield NotAudited(file, line, f"{column.header}: {text!r}", "is not a positive number")
-
-
 def _make_rows(
     file: str, table: str, line: int, columns: Sequence[PrintedColumn], texts: Sequence[str]
 ) -> list[PrintedRow]:
     """Make the rows of one line (`texts`): one per precision, batch size and variant."""
     labels = {c.quantity: _unmark(t) for c, t in zip(columns, texts) if c.quantity in _LABELS}
-    first_figure = _find_first_figure(columns)
+    figures = (n for n, c in enumerate(columns) if c.quantity and c.quantity not in _LABELS)
+    first_figure = next(figures, len(columns))
     words = _list_words(columns[:first_figure], texts)
     # a number after the first figure is another figure, unless its header names a setting
     remarks = _list_words(columns[first_figure:], texts[first_figure:], has_numbers=False)
+    by_column = [read_values(text, column) for column, text in zip(columns, texts)]
+    is_placed = labels.get(PATH) and labels.get(LINE, "").isdigit()
+    nodes, devices = read_count(labels.get(NODES, "")), _count_devices(labels)
+    is_whole = nodes and DEVICES in labels and devices % nodes == 0
     groups: dict[tuple[str, str, str], dict[str, CellValue]] = {}
-    for column, text in zip(columns, texts):
+    for column, found in zip(columns, by_column):
         if not column.quantity or column.quantity in _LABELS:
             continue
         named = "" if "precision" in labels else column.precision
         precision = named or _find_default_precision(column, columns, labels)
-        for value in read_values(text, column):
+        for value in found:
             key = (precision, column.batch_size, value.variant)
             groups.setdefault(key, {})[column.quantity] = value
     return [
         PrintedRow(
             file=file,
             line=line,
-            where=_name_place(labels),
+            where=f"{labels[PATH]}:{labels[LINE]}" if is_placed else "",
             table=table,
             model=labels.get("model", ""),
             framework=labels.get("framework", ""),
@@ -266,46 +232,15 @@ def _make_rows(
             compiler=labels.get("compiler", ""),
             hardware=labels.get("hardware", ""),
             batch_size=labels.get(BATCH_SIZE) or size or read_size(tuple(values.items())),
-            devices=_count_devices(labels),
+            devices=devices,
             cells={quantity: value.cell for quantity, value in values.items()},
             remark=" ".join(remarks),
-            topology=_name_topology(labels),
+            topology=labels.get(TOPOLOGY, f"{nodes}n{devices // nodes}g" if is_whole else ""),
             concurrency=read_count(labels.get(CONCURRENCY, "")),
-            numbers=_list_numbers(columns, texts),
+            numbers=tuple(found[0].cell if len(found) == 1 else None for found in by_column),
         )
         for (precision, size, variant), values in groups.items()
     ]
-
-
-def _name_topology(labels: Mapping[str, str]) -> str:
-    """Return the topology that a row's labels give, such as "2n8g"; "" for none."""
-    nodes, devices = read_count(labels.get(NODES, "")), _count_devices(labels)
-    is_whole = nodes and DEVICES in labels and devices % nodes == 0
-    return labels.get(TOPOLOGY, f"{nodes}n{devices // nodes}g" if is_whole else "")
-
-
-def _list_numbers(
-    columns: Sequence[PrintedColumn], texts: Sequence[str]
-) -> tuple[Optional[PrintedCell], ...]:
-    """Return the number in each cell of a line, or None for a cell without a single number."""
-    return tuple(
-        values[0].cell if len(values) == 1 else None
-        for column, text in zip(columns, texts)
-        for values in [read_values(text, column)]
-    )
-
-
-def _name_place(labels: Mapping[str, str]) -> str:
-    """Return where a row was published, as "path:line"; "" without a line number."""
-    if labels.get(PATH) and labels.get(LINE, "").isdigit():
-        return f"{labels[PATH]}:{labels[LINE]}"
-    return ""
-
-
-def _find_first_figure(columns: Sequence[PrintedColumn]) -> int:
-    """Return the index of the first column with a figure, after those that describe the row."""
-    places = (n for n, c in enumerate(columns) if c.quantity and c.quantity not in _LABELS)
-    return next(places, len(columns))
 
 
 def _list_words(
@@ -332,18 +267,15 @@ def _find_default_precision(
     latencies have the only reduced one.
     """
     if "precision" in labels:
-        return _name_precision(labels["precision"])
+        # this project's name, or the label itself if it is none
+        label = labels["precision"]
+        return find_precision(label) if len(list_precisions(label)) == 1 else label
     figures = (c for c in columns if c.quantity and c.quantity not in _LABELS)
     named = list(dict.fromkeys(c.precision for c in figures if c.precision))
     reduced = [name for name in named if name not in FULL_PRECISIONS]
     is_of_reduced = column.quantity in _OF_REDUCED or column.quantity.startswith("latency")
     chosen = reduced if is_of_reduced and reduced else named
     return chosen[0] if len(chosen) == 1 else ""
-
-
-def _name_precision(text: str) -> str:
-    """Return this project's name of the precision in a row's label, or the label itself if none."""
-    return find_precision(text) if len(list_precisions(text)) == 1 else text
 
 
 def _count_devices(labels: Mapping[str, str]) -> int:

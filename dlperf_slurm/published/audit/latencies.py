@@ -33,6 +33,7 @@ from dlperf_slurm.published.grouping import group_by
 # the times of batches are measured separately. In tables of others every deviation is a finding,
 # with the excess above this tolerance.
 OUR_TOLERANCE = Fraction(2, 100)
+_OURS = RoundingInterval(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE)
 
 # If the median ratio of a table is larger, its throughput is of other items than the batch or of
 # several devices, or its latency is of something else: the table is not checked.
@@ -152,7 +153,10 @@ def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
     for products in tables.values():
         ratio = statistics.median(float(product.ratio) for product in products)
         if not _is_near(ratio) and any(p.latency.scale is None for p in products):
-            products = [_rescale(product) for product in products]
+            # in seconds, which were taken for milliseconds
+            products = [
+                dataclasses.replace(p, samples_x_ms=p.samples_x_ms / 1000) for p in products
+            ]
             ratio = statistics.median(float(product.ratio) for product in products)
         if _is_near(ratio):
             yield from products
@@ -161,12 +165,6 @@ def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
 def _is_near(ratio: float) -> bool:
     """Return whether a table's median ratio is near enough to 1 for a check of its rows."""
     return abs(math.log(ratio)) < math.log(_LARGEST_RATIO)
-
-
-def _rescale(product: Product) -> Product:
-    """Return the product with a latency in seconds, which was taken for milliseconds."""
-    samples_x_s = product.samples_x_ms / 1000
-    return Product(product.row, product.samples, product.latency, samples_x_s)
 
 
 def _make_product(row: PrintedRow) -> Optional[Product]:
@@ -209,7 +207,8 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
     row, samples, latency = product.row, product.samples, product.latency
     batch = product.samples_x_ms
     found = _scale((samples.spread or samples.rounded) * latency.rounded, batch)
-    if found.meets(_allow(latency)):
+    # ratios, throughput x latency / batch size, that are right
+    if found.meets(_OURS if _is_ours(latency) else ONE):
         return None
     tails = [row.cells[name] for name in _list_percentiles(row)]
     reason = (
@@ -241,11 +240,10 @@ def _span_latencies(row: PrintedRow, latency: PrintedCell) -> RoundingInterval:
     highest = max(values)
     # latencies may lie as far below the smallest printed one as the largest lies above it
     lowest = max(2 * min(values) - highest, Fraction(0))
-    allowed = RoundingInterval(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE)
     # a longer latency means a smaller throughput
-    low = min(allowed.low, latency.value / highest)
+    low = min(_OURS.low, latency.value / highest)
     return RoundingInterval(
-        low, max(allowed.high, latency.value / lowest) if lowest else Fraction(10**9)
+        low, max(_OURS.high, latency.value / lowest) if lowest else Fraction(10**9)
     )
 
 
@@ -272,14 +270,6 @@ def has_unknown_devices(row: PrintedRow) -> bool:
 def _is_ours(latency: PrintedCell) -> bool:
     """Return whether a mean latency was printed by this project's reports."""
     return latency.is_exact or latency.column == "avg ms"
-
-
-def _allow(latency: PrintedCell) -> RoundingInterval:
-    """Return which ratios, throughput x latency / batch size, are right.
-
-    Only 1, or for our own reports the interval around 1 with OUR_TOLERANCE.
-    """
-    return RoundingInterval(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE) if _is_ours(latency) else ONE
 
 
 def _scale(product: RoundingInterval, batch: Fraction) -> RoundingInterval:

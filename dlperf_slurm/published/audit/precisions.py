@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Optional
 
 from dlperf_slurm.published.audit.rounding import (
@@ -90,7 +89,7 @@ def _derive(
         return []
     (above, below), *others = pairs
     spans = tuple(one.rounded / other.rounded for one, other in others)
-    return [DerivedCell(row, cell, above, below, Fraction(1), None, {}, spans)]
+    return [DerivedCell(row, cell, above, below, alternatives=spans)]
 
 
 def _pair(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
@@ -181,9 +181,9 @@ class DerivedCell:
     cell: PrintedCell
     numerator: PrintedCell
     denominator: PrintedCell
-    factor: Fraction
-    limit: Optional[Fraction]
-    others: Mapping[str, RoundingInterval]
+    factor: Fraction = Fraction(1)
+    limit: Optional[Fraction] = None
+    others: Mapping[str, RoundingInterval] = field(default_factory=dict)
     alternatives: tuple[RoundingInterval, ...] = ()
 
     @property

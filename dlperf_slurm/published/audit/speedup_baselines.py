@@ -6,7 +6,6 @@ from it. Or else the speedup is a ratio of two columns on its own line.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from fractions import Fraction
 from itertools import permutations
 from operator import attrgetter
 
@@ -61,22 +60,19 @@ def _derive_group(group: Sequence[PrintedRow], quantity: str) -> list[DerivedCel
     for name in (SAMPLES_PER_S, LATENCY_AVG, TRAINING_TIME):
         if name not in bases[0].cells:
             continue
-        derived = [_derive(row, bases[0], quantity, name) for row in group if name in row.cells]
+        base = bases[0].cells[name]
+        derived = [
+            # throughputs as row / base, latencies and training times as base / row
+            DerivedCell(row, row.cells[quantity], row.cells[name], base)
+            if name == SAMPLES_PER_S
+            else DerivedCell(row, row.cells[quantity], base, row.cells[name])
+            for row in group
+            if name in row.cells
+        ]
         fitting = sum(one.is_right for one in derived if one.row is not bases[0])
         if fitting > (len(group) - 1) / 2:
             return derived
     return []
-
-
-def _derive(row: PrintedRow, base: PrintedRow, quantity: str, name: str) -> DerivedCell:
-    """Derive a row's speedup over the row `base`, from their cells of one quantity.
-
-    `quantity` is the speedup to explain, such as PRECISION_SPEEDUP. `name` is the quantity divided:
-    throughputs as row / base, latencies and training times as base / row.
-    """
-    above, below = (row, base) if name == SAMPLES_PER_S else (base, row)
-    cells = above.cells[name], below.cells[name]
-    return DerivedCell(row, row.cells[quantity], *cells, Fraction(1), None, {})
 
 
 def derive_by_columns(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
@@ -105,7 +101,7 @@ def _derive_ratio(
 ) -> list[DerivedCell]:
     """Derive speedups as column `above` over column `below` (indices), where both have a number."""
     return [
-        DerivedCell(row, cell, numerator, denominator, Fraction(1), None, {})
+        DerivedCell(row, cell, numerator, denominator)
         for row, cell in entries
         for numerator, denominator in [(row.numbers[above], row.numbers[below])]
         if numerator is not None

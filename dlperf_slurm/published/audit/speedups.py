@@ -127,15 +127,11 @@ def _choose_smallest(
     """
     fewest = min((other.devices for other in candidates), default=row.devices)
     smallest = [other for other in candidates if other.devices == fewest]
-    if fewest >= row.devices or not _is_base(smallest[0]):
+    first = smallest[0] if fewest < row.devices else row
+    if first is row or not (SPEEDUP not in first.cells or fewest == 1 or _is_one(first)):
         return None
     fitting = [other for other in smallest if _fits(cell, row, other)]
     return next(iter(fitting or (smallest if len(smallest) == 1 else [])), None)
-
-
-def _is_base(row: PrintedRow) -> bool:
-    """Return whether a row can be a baseline: without speedup, of one device, or at speedup 1."""
-    return SPEEDUP not in row.cells or row.devices == 1 or _is_one(row)
 
 
 def _is_one(row: PrintedRow) -> bool:

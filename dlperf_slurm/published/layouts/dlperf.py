@@ -13,7 +13,6 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.published.grouping import group_by
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
-    DocumentBuilder,
     LayoutColumn,
     disambiguate_name,
     get_unit_name,
@@ -38,18 +37,18 @@ IMAGES_PER_S = "img/s"
 
 def lay_out(figures: "DataFrame") -> Document:
     """Make a summary table per model, then a table per model, precision and batch size."""
-    draft = DocumentBuilder()
+    draft = Document()
     training = list_figures(figures, TRAIN)
     if not training:
-        draft.notes.append("no cases of training, so no table")
+        draft.note("no cases of training, so no table")
     for group in group_by(training, lambda figure: figure.model).values():
         draft.tables.append(_make_summary(group, draft))
     for group in group_by(training, attrgetter("model", "precision", "batch_group")).values():
         draft.tables.append(_make_configuration_table(group, draft))
-    return draft.finish()
+    return draft
 
 
-def _make_summary(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
+def _make_summary(figures: Sequence[Figure], draft: Document) -> Table:
     """Make a model's summary: a row per framework, a column pair per precision and batch size.
 
     The throughputs are those on the largest topology, the speedups are over the smallest.
@@ -95,7 +94,7 @@ def _make_pair(
     cells: Sequence[Sequence[Figure]],
     topologies: tuple[Topology, Topology],
     is_scaled: bool,
-    draft: DocumentBuilder,
+    draft: Document,
 ) -> list[LayoutColumn]:
     """Make the throughput column of a precision and batch size; its speedups too if `is_scaled`.
 
@@ -124,9 +123,7 @@ def _make_pair(
     return [throughput, (header, speedups)]
 
 
-def _choose_parts(
-    figures: Sequence[Figure], topology: Topology, draft: DocumentBuilder
-) -> list[Figure]:
+def _choose_parts(figures: Sequence[Figure], topology: Topology, draft: Document) -> list[Figure]:
     """Choose the figures that a cell shows: one per compiler and data location.
 
     If the batch size is "max", the largest that fits, only the fastest is shown.
@@ -139,9 +136,7 @@ def _choose_parts(
     return parts
 
 
-def _join_speedups(
-    parts: Sequence[Figure], bases: Sequence[Figure], draft: DocumentBuilder
-) -> Cell:
+def _join_speedups(parts: Sequence[Figure], bases: Sequence[Figure], draft: Document) -> Cell:
     """Join the speedups of figures in one cell, one per line.
 
     `parts` are the figures of one topology, such as with and without a compiler; `bases` are those
@@ -180,7 +175,7 @@ def _describe(part: Figure) -> str:
     return _join(f"{_name_precision(part.precision)} of {part.label}", _name_variant(part))
 
 
-def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: DocumentBuilder) -> Cell:
+def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: Document) -> Cell:
     """Join figures in one cell, with their variants, and with batch sizes that the job chose.
 
     `parts` are (figure, its cell, variant such as "w/XLA").
@@ -202,7 +197,7 @@ def _list_footnotes(part: Figure) -> list[Note]:
     return [f"{_describe(part)}: bsz={sizes} in place of {part.batch_group}", *part.footnotes]
 
 
-def _make_configuration_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
+def _make_configuration_table(figures: Sequence[Figure], draft: Document) -> Table:
     """Make a table with a row per topology and a column per framework and compiler.
 
     All figures are of one model, precision and batch size.
@@ -255,7 +250,7 @@ def _join(*texts: str) -> str:
 
 
 def _note_missing(
-    figures: Sequence[Figure], largest: Topology, is_scaled: bool, draft: DocumentBuilder
+    figures: Sequence[Figure], largest: Topology, is_scaled: bool, draft: Document
 ) -> None:
     """Add notes to the document on frameworks and columns that a model's summary does not have."""
     model = figures[0].model
@@ -264,10 +259,10 @@ def _note_missing(
         if figure.topology == largest:
             absent.pop(figure.label, None)
     if absent:
-        draft.notes.append(
+        draft.note(
             f"{model}: the summary is of {largest}, where {', '.join(absent)} was not measured"
         )
     if all(figure.precision in REFERENCE_PRECISIONS for figure in figures):
-        draft.notes.append(f"{model}: no mixed precision, so no columns of it")
+        draft.note(f"{model}: no mixed precision, so no columns of it")
     if not is_scaled and len(list_topologies(figures, measured=True)) < 2:
-        draft.notes.append(f"{model}: one topology, so no speedup")
+        draft.note(f"{model}: one topology, so no speedup")

@@ -14,7 +14,6 @@ from dlperf_slurm.published.grouping import group_by
 from dlperf_slurm.published.layouts.parts.accuracy import make_accuracy_tables
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
-    DocumentBuilder,
     LayoutColumn,
     arrange,
     describe_sizes,
@@ -60,7 +59,7 @@ def lay_out(figures: "DataFrame") -> Document:
     Training throughput comes first, then training to accuracy, then inference. As NVIDIA averages
     epochs, throughputs and latencies of a run are means over its repeats.
     """
-    draft = DocumentBuilder()
+    draft = Document()
     is_own = figures.table == ""
     means = {name: figures[name].mask(is_own, figures[mean]) for name, mean in MEANS.items()}
     figures = figures.assign(**means)
@@ -76,8 +75,8 @@ def lay_out(figures: "DataFrame") -> Document:
             draft.tables.append(_make_inference_table(group, pair, draft))
     for name, found in (("training", training), ("inference", inference)):
         if not found:
-            draft.notes.append(f"no cases of {name}, so none of its tables")
-    return draft.finish()
+            draft.note(f"no cases of {name}, so none of its tables")
+    return draft
 
 
 def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
@@ -92,9 +91,7 @@ def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
     return [groups[name] for name in order_batch_groups(groups)]
 
 
-def _make_training_table(
-    figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
-) -> Table:
+def _make_training_table(figures: Sequence[Figure], pair: PrecisionPair, draft: Document) -> Table:
     """Make a table with a row per topology: throughputs, their ratio, and weak scaling."""
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     topologies = list_topologies(shown)
@@ -132,9 +129,7 @@ def _describe_bases(figures: Sequence[Figure], pair: PrecisionPair) -> str:
     return f"weak scaling against {counts}" if counts else "no weak scaling: no case was measured"
 
 
-def _make_inference_table(
-    figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
-) -> Table:
+def _make_inference_table(figures: Sequence[Figure], pair: PrecisionPair, draft: Document) -> Table:
     """Make a table with a row per batch size: throughputs and latencies, with speedups."""
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     points = draft.index(shown, lambda figure: (figure.precision, figure.batch_group))
@@ -156,10 +151,15 @@ def _make_inference_table(
         if pair.is_complete:
             ratios = [make_ratio_cell(getattr(b, column), getattr(a, column)) for a, b in both]
             columns.append((f"{title} - speedup", ratios))
+    # with the figure's own size if it differs: "max (96)"
+    batches = [
+        group if figure.batch_sizes in ("", group) else f"{group} ({figure.batch_sizes})"
+        for group, figure in zip(groups, own)
+    ]
     over = f"speedups over {format_precision(pair.reference)}; " if pair.is_complete else ""
     return make_layout_table(
         f"{_make_title(shown[0])} inference, {shown[0].topology}",
-        [("Batch size", list(map(_name_batch, groups, own))), *columns],
+        [("Batch size", batches), *columns],
         1,
         f"{over}latency of one batch{_describe_means(shown)}",
     )
@@ -183,7 +183,7 @@ def _describe_means(figures: Sequence[Figure]) -> str:
     return f"; {text}"
 
 
-def _make_speedup_cell(figure: Figure, reference: Figure, draft: DocumentBuilder) -> Cell:
+def _make_speedup_cell(figure: Figure, reference: Figure, draft: Document) -> Cell:
     """Make the speedup over the reference precision, which has no throughput column of its own.
 
     Shows the problem of the reference if that has no figure.
@@ -204,14 +204,8 @@ def _list_latencies(figures: Sequence[Figure]) -> dict[str, str]:
     return {title: f"latency_{part}_ms" for title, part in zip(LATENCY_TITLES, parts)}
 
 
-def _name_batch(group: str, figure: Figure) -> str:
-    """Return a row's batch size, with the figure's own if it differs: "max (96)"."""
-    sizes = figure.batch_sizes
-    return group if sizes in ("", group) else f"{group} ({sizes})"
-
-
 def _make_throughput_column(
-    header: str, figures: Sequence[Figure], draft: DocumentBuilder
+    header: str, figures: Sequence[Figure], draft: Document
 ) -> LayoutColumn:
     """Make a column of throughputs with footnote marks; problems where there is no throughput."""
     notes = [draft.number(list_footnotes(figure, figures)) for figure in figures]

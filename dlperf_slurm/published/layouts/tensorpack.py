@@ -12,7 +12,6 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.published.grouping import group_by
 from dlperf_slurm.published.layouts.parts.document import (
     Document,
-    DocumentBuilder,
     LayoutColumn,
     describe_sizes,
     disambiguate_name,
@@ -41,18 +40,18 @@ _find_table = attrgetter(
 
 def lay_out(figures: "DataFrame") -> Document:
     """Make a table per model, precision, compiler, batch size, variable update and hardware."""
-    draft = DocumentBuilder()
+    draft = Document()
     training = list_figures(figures, TRAIN)
     for group in group_by(training, _find_table).values():
         draft.tables.append(_make_table(group, draft))
     if not training:
-        draft.notes.append("no cases of training, so no table")
+        draft.note("no cases of training, so no table")
     elif not any(figure.data_location for figure in training):
-        draft.notes.append("no case states where its data is read from, so each cell has one value")
-    return draft.finish()
+        draft.note("no case states where its data is read from, so each cell has one value")
+    return draft
 
 
-def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
+def _make_table(figures: Sequence[Figure], draft: Document) -> Table:
     """Make a table of figures that share model, precision, batch size and variable update."""
     first = figures[0]
     topologies = list_topologies(figures)
@@ -85,7 +84,7 @@ def _make_table(figures: Sequence[Figure], draft: DocumentBuilder) -> Table:
 
 
 def _make_column(
-    name: str, figures: Sequence[Figure], topologies: Sequence[Topology], draft: DocumentBuilder
+    name: str, figures: Sequence[Figure], topologies: Sequence[Topology], draft: Document
 ) -> LayoutColumn:
     """Make the column of one script: per topology a value for each location of the data, "1/2"."""
     points = draft.index(figures, lambda figure: (figure.topology, figure.data_location))

@@ -68,17 +68,14 @@ def _count_micro_batches(run: TimedRun) -> int:
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
     """Return a worker's measured interval: micro-batches and seconds, without the warm-up."""
+    announced = run.read_count("log_interval")
+    # a line covers at most `log_interval` steps, also if the line before was lost
+    counts = [min(steps, announced or steps) for steps in count_timed_steps(marks)]
     intervals = [
         (steps, mark.mean * steps if mark.mean > 0 else mark.value)
-        for steps, mark in zip(_count_steps(run, marks), marks)
+        for steps, mark in zip(counts, marks)
     ]
     return make_warm_window(rank, intervals, _count_micro_batches(run))
-
-
-def _count_steps(run: TimedRun, marks: List[Mark]) -> List[int]:
-    """Return the steps that each timed line covers: at most `log_interval`, if a line was lost."""
-    announced = run.read_count("log_interval")
-    return [min(steps, announced or steps) for steps in count_timed_steps(marks)]
 
 
 def _find_problem(run: TimedRun) -> str:

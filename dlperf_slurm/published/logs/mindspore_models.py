@@ -132,9 +132,8 @@ class _Run:
         """Return why the log is incomplete, or "": it ends before the steps or epochs announced."""
         if not by_rank:
             return "the log contains no timed step"
-        problem = lines.problem
-        if problem:
-            return problem
+        if lines.fault or lines.gap:
+            return lines.fault or lines.gap
         done = sum(steps for steps, _ in _list_intervals(next(iter(by_rank.values()))))
         accumulation = read_count(self._parameters, "accumulation_steps") or 1
         steps = read_count(self._parameters, "train_steps") * accumulation
@@ -153,8 +152,7 @@ def _list_intervals(marks: List[Mark]) -> List[Interval]:
     return [(round(mark.value / mark.mean) if mark.mean > 0 else 0, mark.value) for mark in marks]
 
 
-def start_run() -> _Run:
-    return _Run()
+start_run = _Run
 
 
 def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:

@@ -59,22 +59,12 @@ def _end_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
             run.keep(_name_time("end", line.rank, match), parse_time(match.group("time")))
 
 
-def _start_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Store the time at which an epoch starts on a rank."""
-    run.keep(_name_time("start", line.rank, match), parse_time(match.group("time")))
-
-
 def _name_time(what: str, rank: int, match: Match[str]) -> str:
     """Return the name under which a time is stored: "start of epoch 0 on rank 3".
 
     `what` is "start" or another event.
     """
     return f"{what} of epoch {int(match.group('epoch'))} on rank {rank}"
-
-
-def _end_rank(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Note that a rank printed its closing line."""
-    run.ended_ranks.add(line.rank)
 
 
 def _identify(run: TimedRun) -> Identity:
@@ -158,8 +148,13 @@ start_run = TimedFormat(
         PARAMETERS,
         _SPEED,
         _ARGUMENTS,
-        (_STARTING, _start_epoch),
-        (_TOOK, _end_rank),
+        (
+            _STARTING,
+            lambda run, line, match: run.keep(
+                _name_time("start", line.rank, match), parse_time(match.group("time"))
+            ),
+        ),
+        (_TOOK, lambda run, line, match: run.ended_ranks.add(line.rank)),
     ),
     identify=_identify,
     make_windows=_make_windows,

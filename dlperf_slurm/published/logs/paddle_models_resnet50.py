@@ -9,7 +9,7 @@ A run is complete if it has its last batch: `max_iter`, or `num_epochs` of `tota
 """
 
 import re
-from typing import List, Sequence, Tuple
+from typing import List, Tuple
 
 from dlperf_slurm.logs import Identity, ParsedRun, PublisherRule
 from dlperf_slurm.logs.marks import Mark
@@ -64,12 +64,14 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 def _find_fault(run: TimedRun) -> str:
     """Return a message if neither times nor the seconds of all batches are in the log, or ""."""
-    if not _has_all_times(run.first_marks):
-        return (
-            "the log has only some batches, without times, so the time of the batches that "
-            "it leaves out is unknown"
-        )
-    return ""
+    batches = [mark.position[1] for mark in run.first_marks]
+    is_each = all(after in (before + 1, 0) for before, after in zip(batches, batches[1:]))
+    if is_each or all(mark.time > 0 for mark in run.first_marks):
+        return ""
+    return (
+        "the log has only some batches, without times, so the time of the batches that it leaves "
+        "out is unknown"
+    )
 
 
 def _find_problem(run: TimedRun) -> str:
@@ -77,28 +79,15 @@ def _find_problem(run: TimedRun) -> str:
     last_of_epoch = {mark.position[0]: mark.position[1] for mark in run.first_marks}
     step = run.read_count("print_step") or 1
     done = sum(last + step for last in last_of_epoch.values())
-    announced = _count_announced(run)
+    batch_size, images = run.read_count("batch_size"), run.read_count("total_images")
+    of_epochs = images // batch_size * run.read_count("num_epochs") if batch_size else 0
+    announced = run.read_count("max_iter") or of_epochs
     if not announced:
         return "the log does not state how many batches were planned (max_iter)"
     if done < announced:
         epoch, batch = run.first_marks[-1].position
         return f"the log ends in epoch {epoch} at batch {batch}, {announced} batches announced"
     return ""
-
-
-def _count_announced(run: TimedRun) -> int:
-    """Return the number of batches of the whole run, or 0 if the log does not have it."""
-    batch_size, images = run.read_count("batch_size"), run.read_count("total_images")
-    of_epochs = images // batch_size * run.read_count("num_epochs") if batch_size else 0
-    return run.read_count("max_iter") or of_epochs
-
-
-def _has_all_times(marks: Sequence[Mark]) -> bool:
-    """Return whether each line has a time, or each batch a line."""
-    if all(mark.time > 0 for mark in marks):
-        return True
-    batches = [mark.position[1] for mark in marks]
-    return all(after in (before + 1, 0) for before, after in zip(batches, batches[1:]))
 
 
 start_run = TimedFormat(

@@ -53,20 +53,16 @@ def _add_setting(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 def _identify(run: TimedRun) -> Identity:
     nodes, devices = run.read_count("nodes"), run.facts.get("devices", "None")
+    is_mixed = run.facts.get("AMP.use_amp", str("AMP" in run.facts)) == "True"
+    precision = "amp-fp16" if is_mixed else "fp32"
     return Identity(
         framework="paddle",
         model="resnet50" if run.facts.get("Arch.name") == "ResNet50" else "",
         nodes=nodes,
         devices=nodes * (devices.count(",") + 1) if devices != "None" else 0,
         batch_size_per_device=run.read_count("DataLoader.Train.sampler.batch_size"),
-        precision=_name_precision(run),
+        precision=precision if "path" in run.facts else "",
     )
-
-
-def _name_precision(run: TimedRun) -> str:
-    if "path" not in run.facts:
-        return ""
-    return "amp-fp16" if run.facts.get("AMP.use_amp", str("AMP" in run.facts)) == "True" else "fp32"
 
 
 def _find_problem(run: TimedRun) -> str:

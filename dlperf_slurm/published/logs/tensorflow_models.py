@@ -57,17 +57,14 @@ def _end_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.facts.pop("section", None)
 
 
-def _add_stats(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """End a rank's run with its "Run stats"."""
-    _add_settings(run, line, match)
-    run.ended_ranks.add(line.rank)
-
-
 def _add_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     """Store the settings on a line as "section.name", such as "train_dataset.batch_size".
 
-    They are printed as a nested dictionary over many lines.
+    They are printed as a nested dictionary over many lines. "Run stats", which look alike, end the
+    run of a rank.
     """
+    if match.re is _STATS:
+        run.ended_ranks.add(line.rank)
     if "section" not in run.facts:
         return
     section = _SECTION.match(line.text)
@@ -112,7 +109,7 @@ def _find_problem(run: TimedRun) -> str:
 
 start_run = TimedFormat(
     lines=(
-        (_STATS, _add_stats),
+        (_STATS, _add_settings),
         (_DICTIONARY, _add_settings),
         (_FINAL_PARAMETERS, _begin_settings),
         (_HISTORY, _add_timed),

@@ -53,25 +53,21 @@ class _Run:
 
     def add(self, line: LogLine) -> None:
         text = line.text.rstrip()
-        step, total, header = _STEP.match(text), _TOTAL.match(text), _HEADER.match(text)
-        if step is not None:
-            self._add_step(int(step.group(1)), text)
+        found, total, header = _STEP.match(text), _TOTAL.match(text), _HEADER.match(text)
+        if found is not None:
+            step = int(found.group(1))
+            self._interval = max(self._interval, step - (self._last_step or step))
+            self._last_step = max(self._last_step, step)
+            if step == 1:
+                self._first_step_lines.append(text)
         elif total is not None and not line.is_last_unended:
             self._totals.setdefault(line.rank, []).append(parse_number(total.group(1)))
         elif header is not None:
-            self._add_header(header.group(1) or "per device", header.group(2) or header.group(3))
+            name, value = header.group(1) or "per device", header.group(2) or header.group(3)
+            self._header_count += name == "Model"
+            self._header.setdefault(name, value.replace(" global", ""))
         elif _PARAMETER_SERVER.match(text):
             self._is_parameter_server = True
-
-    def _add_step(self, step: int, text: str) -> None:
-        self._interval = max(self._interval, step - (self._last_step or step))
-        self._last_step = max(self._last_step, step)
-        if step == 1:
-            self._first_step_lines.append(text)
-
-    def _add_header(self, name: str, value: str) -> None:
-        self._header_count += name == "Model"
-        self._header.setdefault(name, value.replace(" global", ""))
 
     def finish(self) -> ParsedRun:
         steps = read_count(self._header, "Num batches") or self._last_step
@@ -91,6 +87,7 @@ class _Run:
         per_device = read_count(self._header, "per device")
         global_batch_size = read_count(self._header, "Batch size")
         version = self._header.get("TensorFlow", "")
+        data = self._header.get("Dataset", "")
         is_resnet50 = self._header.get("Model", "") in ("resnet50", "resnet50_v1.5")
         return Identity(
             framework="tensorflow2" if version.startswith("2.") else "tensorflow1",
@@ -99,15 +96,9 @@ class _Run:
             batch_size_per_device=per_device,
             versions={"tensorflow": version} if version else {},
             mode=WORDS["mode"].get(self._header.get("Mode", ""), ""),
-            data=self._find_data(),
+            data=data and (ON_DEVICE if data.endswith("(synthetic)") else FOLDER),
             gradient_sync=WORDS["gradient_sync"].get(self._header.get("Variables", ""), ""),
         )
-
-    def _find_data(self) -> str:
-        """Return where the data was, in this project's words, or "" if the header does not say."""
-        if "Dataset" not in self._header:
-            return ""
-        return ON_DEVICE if self._header["Dataset"].endswith("(synthetic)") else FOLDER
 
     def _find_fault(self) -> str:
         """Return a message if the log has no worker's figures, or those of several jobs, or ""."""
@@ -133,8 +124,7 @@ class _Run:
         return find_missing_steps(self._last_step, planned, self._interval)
 
 
-def start_run() -> _Run:
-    return _Run()
+start_run = _Run
 
 
 RULES = (

@@ -167,7 +167,7 @@ def test_document_of_nvidia_gives_the_same_as_its_data():
 def test_times_to_train_are_recomputed_and_accuracies_named():
     found = audit_document(MXNET_README)
     # 34 of throughputs, and five of times to train
-    assert found.recomputed == 41
+    assert found.checked.derived_cells == 41
     assert len([gap.what for gap in found.not_audited if "Accuracy" in gap.what]) == 4
 
 

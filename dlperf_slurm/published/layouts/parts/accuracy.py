@@ -6,7 +6,7 @@ from typing import Optional
 
 from dlperf_slurm.published.grouping import group_by
 from dlperf_slurm.published.layouts.parts.document import (
-    DocumentBuilder,
+    Document,
     LayoutColumn,
     arrange,
     format_device_counts,
@@ -27,7 +27,7 @@ from dlperf_slurm.results.number_formats import PERCENT, ScaledFormat
 _UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
-def make_accuracy_tables(figures: Sequence[Figure], draft: DocumentBuilder) -> Iterator[Table]:
+def make_accuracy_tables(figures: Sequence[Figure], draft: Document) -> Iterator[Table]:
     """Make a table of times to train per model, framework, compiler and pair of precisions.
 
     With several seeds there is a second table, of top-1 over the seeds.
@@ -41,9 +41,7 @@ def make_accuracy_tables(figures: Sequence[Figure], draft: DocumentBuilder) -> I
                 yield _make_seeds_table(shown, pair, draft)
 
 
-def _make_time_table(
-    figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
-) -> Table:
+def _make_time_table(figures: Sequence[Figure], pair: PrecisionPair, draft: Document) -> Table:
     """Make a table with a row per topology: top-1, seeds that reached the target, time to train."""
     topologies = list_topologies(figures)
     found = arrange(figures, pair.precisions, topologies, draft)
@@ -55,9 +53,13 @@ def _make_time_table(
         columns.append((f"Accuracy - {format_precision(precision)}", cells))
     if any(figure.seeds_at_target is not None for figure in figures):
         for precision, own in found.items():
-            columns.append(
-                (f"Reached - {format_precision(precision)}", [*map(_count_reached, own)])
-            )
+            reached = [
+                ABSENT
+                if figure.seeds_at_target is None
+                else f"{figure.seeds_at_target:.0f} of {len(figure.top1)}"
+                for figure in own
+            ]
+            columns.append((f"Reached - {format_precision(precision)}", reached))
     for precision, own in found.items():
         times = [Cell(f.train_seconds, ScaledFormat(factor=1 / size), problem=ABSENT) for f in own]
         columns.append((f"Time to train - {format_precision(precision)}", times))
@@ -73,9 +75,7 @@ def _make_time_table(
     )
 
 
-def _make_seeds_table(
-    figures: Sequence[Figure], pair: PrecisionPair, draft: DocumentBuilder
-) -> Table:
+def _make_seeds_table(figures: Sequence[Figure], pair: PrecisionPair, draft: Document) -> Table:
     """Make a table with a row per topology: mean, deviation, minimum, maximum top-1 over seeds."""
     topologies = list_topologies(figures)
     found = arrange(figures, pair.precisions, topologies, draft)
@@ -96,26 +96,18 @@ def _make_seeds_table(
     )
 
 
-def _count_reached(figure: Figure) -> str:
-    """Return how many seeds reached the target, as "2 of 3"."""
-    known = figure.seeds_at_target is not None
-    return f"{figure.seeds_at_target:.0f} of {len(figure.top1)}" if known else ABSENT
-
-
 def _average(figure: Figure) -> Optional[float]:
     """Return the mean top-1 over the seeds, or None without any."""
     return statistics.fmean(figure.top1) if figure.top1 else None
 
 
-def _deviation(figure: Figure) -> Optional[float]:
-    """Return the standard deviation (n - 1) of top-1 over the seeds; None for fewer than two."""
-    return statistics.stdev(figure.top1) if len(figure.top1) > 1 else None
-
-
 # in NVIDIA's order and terms
 _STATISTICS: dict[str, tuple[Callable[[Figure], Optional[float]], ScaledFormat]] = {
     "avg top1": (_average, PERCENT),
-    "standard deviation": (_deviation, ScaledFormat(".5f")),
+    "standard deviation": (
+        lambda figure: statistics.stdev(figure.top1) if len(figure.top1) > 1 else None,
+        ScaledFormat(".5f"),
+    ),
     "minimum top1": (lambda figure: min(figure.top1, default=None), PERCENT),
     "maximum top1": (lambda figure: max(figure.top1, default=None), PERCENT),
 }

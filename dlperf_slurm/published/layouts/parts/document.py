@@ -21,30 +21,29 @@ AND = " and "
 LayoutColumn = tuple[str, Sequence[Union[Cell, str]]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Document:
-    """Tables in a layout, with footnotes and notes.
+    """Tables in a layout, with footnotes and notes, which the functions of the layout add.
 
-    `footnotes[n - 1]` is footnote n. `notes` are lines below the tables, about figures that are
-    missing or were measured twice.
+    `notes` are lines below the tables, about figures that are missing or were measured twice.
     """
 
-    tables: tuple[Table, ...]
-    footnotes: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass
-class DocumentBuilder:
-    """A document under construction, to which the functions of a layout add tables and notes."""
-
     tables: list[Table] = field(default_factory=list)
-    footnotes: Footnotes = field(default_factory=Footnotes)
+    numbered: Footnotes = field(default_factory=Footnotes)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def footnotes(self) -> list[str]:
+        """The texts of the footnotes; that of footnote n is at n - 1."""
+        return self.numbered.texts
+
+    def note(self, text: str) -> None:
+        """Add a line below the tables, unless it is there already."""
+        self.notes += [text] * (text not in self.notes)
 
     def number(self, notes: Iterable[Note]) -> tuple[int, ...]:
         """Return the numbers of footnotes with these texts; new texts get the next numbers."""
-        return tuple(map(self.footnotes.number, notes))
+        return tuple(map(self.numbered.number, notes))
 
     def index(
         self, figures: Iterable[Figure], find_key: Callable[[Figure], Key]
@@ -54,26 +53,18 @@ class DocumentBuilder:
         `find_key` returns a figure's place in a table, such as its topology.
         """
         found = group_by(figures, find_key)
-        chosen = {key: _choose(group) for key, group in found.items()}
+        chosen = {
+            key: next((f for f in group if f.samples_per_s is not None), group[0])
+            for key, group in found.items()
+        }
         for key, group in found.items():
             others = [f for f in group if f is not chosen[key] and f.samples_per_s is not None]
             if others:
                 values = ", ".join(str(figure.samples_per_s) for figure in others)
-                self.notes.append(
+                self.note(
                     f"{describe(chosen[key])}: {chosen[key].samples_per_s} is shown, not {values}"
                 )
         return chosen
-
-    def finish(self) -> Document:
-        """Return the document; equal notes are merged."""
-        return Document(
-            tuple(self.tables), tuple(self.footnotes.texts), tuple(dict.fromkeys(self.notes))
-        )
-
-
-def _choose(figures: Sequence[Figure]) -> Figure:
-    """Return the first figure that was measured, or the first figure if none was."""
-    return next((f for f in figures if f.samples_per_s is not None), figures[0])
 
 
 def describe(figure: Figure) -> str:
@@ -104,7 +95,7 @@ def arrange(
     figures: Iterable[Figure],
     precisions: Iterable[str],
     topologies: Sequence[Topology],
-    draft: DocumentBuilder,
+    draft: Document,
 ) -> dict[str, list[Figure]]:
     """Return figures in the order of the topologies, by precision; NO_FIGURE where one is missing.
 

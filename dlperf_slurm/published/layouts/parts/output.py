@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.files.writing import write_file
@@ -29,7 +28,7 @@ def write_layout(report: Report, layout: str, folder: Path) -> Document:
     """Write a run's tables in a published layout, as Markdown and LaTeX, beside the report."""
     summary = report.summary
     document = lay_out_run(layout, summary.results)
-    document = replace(document, tables=document.tables + summary.against)
+    document.tables += summary.against
     head = (summary.manifest.title, summary.description)
     texts = {
         "md": serialize(document, *head),
@@ -45,13 +44,12 @@ def lay_out_run(layout: str, results: Results) -> Document:
     """Make the tables of a run in a published layout, with a note on cases that it has none for."""
     document = load_layout(layout).lay_out(make_run_figures(results))
     left_out = int((results.cases.global_batch_size > 0).sum())
-    if not left_out:
-        return document
-    note = (
-        f"left out: {count_things(left_out, 'case')} with a fixed global_batch_size (strong "
-        "scaling), for which this layout has no table; `report` without --layout has them"
-    )
-    return replace(document, notes=(*document.notes, note))
+    if left_out:
+        document.note(
+            f"left out: {count_things(left_out, 'case')} with a fixed global_batch_size (strong "
+            "scaling), for which this layout has no table; `report` without --layout has them"
+        )
+    return document
 
 
 def serialize(document: Document, title: str, description: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.published.layouts.parts.document import DocumentBuilder
+from dlperf_slurm.published.layouts.parts.document import Document
 from dlperf_slurm.published.layouts.parts.figures import Figure
 from dlperf_slurm.results.ratios import choose_reference
 
@@ -33,7 +33,7 @@ class PrecisionPair:
         return len(self.precisions) == 2
 
 
-def pair_precisions(figures: Sequence[Figure], draft: DocumentBuilder) -> list[PrecisionPair]:
+def pair_precisions(figures: Sequence[Figure], draft: Document) -> list[PrecisionPair]:
     """Return pairs of a reduced and the full precision, one for each table.
 
     If the figures have only one of the two, pairs have one member, and a note in `draft` says so.
@@ -45,11 +45,9 @@ def pair_precisions(figures: Sequence[Figure], draft: DocumentBuilder) -> list[P
     mode = "inference" if figures[0].mode == INFER else "training"
     what = f"{figures[0].label} {figures[0].model} {mode}"
     if not pairs:
-        draft.notes.append(
-            f"{what}: only {format_precision(reference)}, so there is no speedup over it"
-        )
+        draft.note(f"{what}: only {format_precision(reference)}, so there is no speedup over it")
     elif not reference:
-        draft.notes.append(f"{what}: no figures in TF32 or FP32, so no speedup over them")
+        draft.note(f"{what}: no figures in TF32 or FP32, so no speedup over them")
     return pairs or [PrecisionPair("", reference)]
 
 

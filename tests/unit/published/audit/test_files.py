@@ -145,7 +145,7 @@ def test_lines_of_a_document_that_follow_each_other_are_a_table_of_their_own():
     assert [(f.where, f.published, f.follows) for f in found.findings] == [
         ("README.md:22", "7.60", "7.5000")
     ]
-    assert found.recomputed == 5
+    assert found.checked.derived_cells == 5
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_report_of_a_run_follows_from_its_records(staged_run):
     path = measure(staged_run)
     assert audit_paths([staged_run.path]).findings == ()
     # two speedups and two efficiencies with a baseline, and that of the baseline
-    assert audit_paths([path]).recomputed == 6
+    assert audit_paths([path]).checked.derived_cells == 6
 
 
 def test_speedup_in_our_csv_is_checked_to_its_last_digit(staged_run):
@@ -227,7 +227,7 @@ def test_case_that_the_report_has_not_is_named(staged_run):
 def test_run_without_a_report_is_audited_from_its_records(staged_run):
     measure(staged_run).unlink()
     found = audit_paths([staged_run.path])
-    assert (found.findings, found.recomputed) == ((), 6)
+    assert (found.findings, found.checked.derived_cells) == ((), 6)
     assert_problem(found.not_audited[0].reason, says=("does not exist", "records"))
 
 
@@ -252,7 +252,7 @@ def report_scaling(name: str, path: str) -> Path:
 @pytest.mark.parametrize(("name", "recomputed"), [("csv", 18), ("markdown", 21)])
 def test_topologies_of_as_many_devices_are_told_apart(name, recomputed):
     found = audit_paths([report_scaling(name, "x.csv" if name == "csv" else "x.md")])
-    assert (found.findings, found.recomputed) == ((), recomputed)
+    assert (found.findings, found.checked.derived_cells) == ((), recomputed)
 
 
 def test_speedup_of_a_topology_that_shares_its_device_count_is_checked():
@@ -276,12 +276,12 @@ def test_cases_that_differ_in_an_axis_without_words_of_its_own_are_told_apart():
     text = write_report("csv", summarize(make_manifest(), cases))
     Path("x.csv").write_text(text, encoding="utf-8")
     found = audit_paths([Path("x.csv")])
-    assert (found.findings, found.recomputed) == ((), 8)
+    assert (found.findings, found.checked.derived_cells) == ((), 8)
 
 
 def test_markdown_of_a_run_follows_too(staged_run):
     found = audit_paths([measure(staged_run).with_name("report.md")])
-    assert (found.findings, found.recomputed) == ((), 6)
+    assert (found.findings, found.checked.derived_cells) == ((), 6)
 
 
 def write_scaling(*rows: str) -> None:

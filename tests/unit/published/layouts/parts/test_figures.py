@@ -8,7 +8,7 @@ from published_documents import make_training
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.published.figures import read_source
-from dlperf_slurm.published.layouts.parts.document import DocumentBuilder, make_column_cells
+from dlperf_slurm.published.layouts.parts.document import Document, make_column_cells
 from dlperf_slurm.published.layouts.parts.figures import (
     list_figures,
     make_published_figures,
@@ -128,7 +128,7 @@ def test_of_two_figures_of_one_cell_the_first_measured_is_shown_and_the_other_na
     failed, *measured = (
         figure for rate in (0.0, 10.0, 12.0) for figure in list_run(make_training(rate=rate))
     )
-    draft = DocumentBuilder()
+    draft = Document()
     chosen = draft.index([failed, *measured], lambda figure: figure.topology)
     assert chosen == {Topology(1, 1): measured[0]}
     assert draft.notes == ["pytorch resnet50 1n1g fp32 bsz=8: 10.0 is shown, not 12.0"]

@@ -22,7 +22,9 @@ def make_wide_table(columns: int = 8) -> Table:
 
 
 def make_document(table: Table) -> Document:
-    return Document((table,), (HOSTILE,), ("nothing is missing",))
+    document = Document([table], notes=["nothing is missing"])
+    document.number([HOSTILE])
+    return document
 
 
 def print_on(width: int, document: Document) -> list[str]:
