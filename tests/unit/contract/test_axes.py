@@ -3,6 +3,7 @@
 A stage that forgets one would measure, or name, the default instead, and no figure would show it.
 """
 
+import csv
 import dataclasses
 from functools import cache
 from pathlib import Path
@@ -31,8 +32,10 @@ from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol, ProtocolOverride, TrainingTable
+from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.columns import serialize_csv
 from dlperf_slurm.results.comparability import (
     describe_changes,
     find_other_work,
@@ -206,19 +209,24 @@ def test_value_of_an_axis_is_in_the_case_id_of_every_stage():
     assert ids == {w.matrix_case.case_id for w in ways} == {w.planned.case_id for w in ways}
 
 
-def find_label(outcomes):
-    (label,) = label_cases(analyze([outcomes]).cases)
-    return label
+@cache
+def summarize_samples() -> Summary:
+    """Summarize the cases without and with each sample as one run, as a report takes a while."""
+    ways = {way.case.case_id: way for axis in AXES for way in follow_sample(axis)}
+    return summarize(make_empty_manifest(), [way.outcomes for way in ways.values()])
 
 
 @pytest.mark.parametrize("axis", AXES)
 def test_value_of_an_axis_is_told_by_label_work_and_csv(axis):
     before, after = follow_sample(axis)
-    assert (find_label(before.outcomes) == find_label(after.outcomes)) == (axis in NOT_IN_LABELS)
     # a script is known by the format of its log
     expected = {"log_format"} if axis == "script" else {axis, *ALSO_SET.get(axis, {})}
     assert name_work(before, after) == expected
-    summary = summarize(make_empty_manifest(), [before.outcomes, after.outcomes])
+    summary = summarize_samples()
+    cases = summary.results.cases
+    labels = dict(zip(cases.case_id, label_cases(cases)))
+    is_same = labels[before.case.case_id] == labels[after.case.case_id]
+    assert is_same == (axis in NOT_IN_LABELS)
     lines = {line["case_id"]: line for line in read_csv(summary)}
     assert lines[after.case.case_id][axis] == str(AXIS_SAMPLES[axis])
 
@@ -278,18 +286,24 @@ def test_setting_of_the_protocol_arrives_where_it_matters_and_no_other_changes(s
     assert after.case == dataclasses.replace(before.case, **reached)
 
 
-@pytest.mark.parametrize("setting", Protocol.model_fields)
-def test_setting_of_the_protocol_is_in_the_manifest_and_the_csv_of_a_case_that_failed(setting):
-    context = PROTOCOL_CONTEXTS.get(setting, {})
-    before, after = follow(context), follow(context, protocol={setting: PROTOCOL[setting]})
-    assert after.planned.settings == {**before.planned.settings, setting: PROTOCOL[setting]}
-    lines = []
-    for way in (before, after):
-        failed = Outcome(way.case.case_id, 1, None, "failed: x")
-        (line,) = read_csv(summarize(make_empty_manifest(), [CaseOutcomes(way.planned, (failed,))]))
-        lines.append({name: line[name] for name in Protocol.model_fields})
-    assert lines[1] == {**lines[0], setting: str(PROTOCOL[setting])}
-    assert lines[0] != lines[1]
+def test_settings_of_the_protocol_are_in_the_manifest_and_the_csv_of_cases_that_failed():
+    cases, settings = {}, {}
+    for setting, value in PROTOCOL.items():
+        context = PROTOCOL_CONTEXTS.get(setting, {})
+        for name, protocol in ((f"no {setting}", {}), (setting, {setting: value})):
+            planned = follow(context, protocol=protocol).planned
+            settings[name] = planned.settings
+            failed = Outcome(name, 1, None, "failed: x")
+            cases[name] = CaseOutcomes(dataclasses.replace(planned, case_id=name), (failed,))
+    text = serialize_csv(analyze(list(cases.values())).case_columns)
+    lines = {
+        line["case_id"]: {name: line[name] for name in PROTOCOL}
+        for line in csv.DictReader(text.splitlines())
+    }
+    for setting, value in PROTOCOL.items():
+        assert settings[setting] == {**settings[f"no {setting}"], setting: value}
+        assert lines[setting] == {**lines[f"no {setting}"], setting: str(value)}
+        assert lines[setting] != lines[f"no {setting}"]
 
 
 def test_shuffle_seed_changes_the_order_of_array_tasks_alone():

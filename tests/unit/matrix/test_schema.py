@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from functools import cache
 
 import pytest
 from builders import SMALL_MATRIX
@@ -14,10 +15,15 @@ from dlperf_slurm.matrix.schema import make_schema
 from dlperf_slurm.provision import copy_examples
 
 
-def is_valid(kind, text):
+@cache
+def make_validator(kind):
     schema = make_schema(kind)
     Draft202012Validator.check_schema(schema)
-    return Draft202012Validator(schema).is_valid(parse_toml(text))
+    return Draft202012Validator(schema)
+
+
+def is_valid(kind, text):
+    return make_validator(kind).is_valid(parse_toml(text))
 
 
 @pytest.mark.parametrize(("kind", "folder"), [("matrix", "matrices"), ("site", "site_configs")])

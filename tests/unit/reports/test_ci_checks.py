@@ -46,9 +46,15 @@ def list_commands(run_a, staged, day, factor, **options):
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("factor", "options"),
-    [(1.0, {}), (0.9, {}), (0.97, {}), (1.0, {"repeats": 3}), (1.0, {"topologies": ["1n1g"]}),
-        (1.0, {"topologies": []})],
-)  # fmt: skip
+    [
+        (0.9, {}),
+        (1.0, {"topologies": []}),
+        pytest.param(1.0, {}, marks=pytest.mark.slow),
+        pytest.param(0.97, {}, marks=pytest.mark.slow),
+        pytest.param(1.0, {"repeats": 3}, marks=pytest.mark.slow),
+        pytest.param(1.0, {"topologies": ["1n1g"]}, marks=pytest.mark.slow),
+    ],
+)
 def test_junit_fails_if_and_only_if_the_command_does(run_a, staged, capsys, factor, options):
     for command in list_commands(run_a, staged, 2, factor, **options):
         code, _, _ = run_main([*command, "--junit", "junit.xml", "--github"], capsys)

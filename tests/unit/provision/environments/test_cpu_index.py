@@ -140,7 +140,7 @@ def find_installed():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("way", ["default", "settings"])
+@pytest.mark.parametrize("way", ["default", pytest.param("settings", marks=pytest.mark.slow)])
 def test_real_pip_finds_and_installs_the_build_for_cpus(tiny, index, way, monkeypatch):
     # the default is the public one, and is not to be reached in a test
     default = index if way == "default" else "http://127.0.0.1:9"

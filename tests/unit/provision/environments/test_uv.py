@@ -74,7 +74,8 @@ def real_uv(tmp_path_factory) -> Path:
     return folder / "bin"
 
 
-@pytest.mark.integration
+# installs uv from an index if there is none
+@pytest.mark.slow
 def test_real_uv_installs_by_hash_what_pips_settings_offer(real_uv, home, monkeypatch):
     wheel = make_wheel(home / "wheels" / "tiny-1.0+cpu-py3-none-any.whl")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
