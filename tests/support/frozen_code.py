@@ -15,9 +15,9 @@ def freeze_worker(code_dir):
     target.mkdir(parents=True)
     for name in ("__init__.py", "version.py"):
         shutil.copy(str(PACKAGE / name), str(target / name))
-    ignored = shutil.ignore_patterns("__pycache__")
+    # with its bytecode, which ranks would compile again
     for name in ("contract", "files", "logs", "worker"):
-        shutil.copytree(str(PACKAGE / name), str(target / name), ignore=ignored)
+        shutil.copytree(str(PACKAGE / name), str(target / name))
 
 
 def freeze_with_spin(code_dir):

@@ -23,6 +23,9 @@ from support import attempts
 from support.cases import vary
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+# importing PyTorch takes seconds; where it is missing, a process starts with nothing
+_forking = multiprocessing.get_context("forkserver")
+_forking.set_forkserver_preload(["torch"])
 # smaller than the models' own sizes for verification, for tests of single values
 _SMALLER = {
     "bert": {
@@ -120,10 +123,18 @@ def take_losses(case, steps):
 
 def run_elsewhere(function, *arguments):
     """Call a function in a separate process, because some switches are global and permanent."""
-    spawn = multiprocessing.get_context("spawn")
     # not a Pool: its processes cannot have children, as data loaders do
-    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(function, *arguments).result()
+    with ProcessPoolExecutor(1, mp_context=_forking) as pool:
+        here = dict(os.environ), os.sched_getaffinity(0)
+        return pool.submit(_call, *here, function, *arguments).result()
+
+
+def _call(environ, cpus, function, *arguments):
+    """Call a function in a process of the fork server, whose environment may be an older one."""
+    os.environ.clear()
+    os.environ.update(environ)
+    os.sched_setaffinity(0, cpus)
+    return function(*arguments)
 
 
 def verify_on_ranks(case, folder, timeout=600):

@@ -366,6 +366,8 @@ def test_two_ranks_do_the_work_of_one_with_the_joined_batch(tmp_path, torch, mpi
     assert parity.trained_loss == pytest.approx(joined.trained_loss, rel=1e-5)
 
 
+# as tests/worker/test_adapter.py has it of each framework
+@pytest.mark.exhaustive
 def test_two_ranks_average_their_own_gradients(tmp_path, torch, mpi):
     for rank in range(2):
         verify_well(make_case("resnet50"), tmp_path / str(rank), f"--data-rank={rank}")

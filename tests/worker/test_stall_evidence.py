@@ -4,11 +4,10 @@ import os
 import pickle
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from support import attempts
+from support import attempts, sessions
 from support.cases import vary
 
 from dlperf_slurm.contract.case import CASE_FILE
@@ -126,19 +125,26 @@ def test_device_that_is_busy_at_little_power_waits(
 @pytest.mark.parametrize(
     ("variables", "is_written"), [({"TORCH_FR_BUFFER_SIZE": "9"}, True), ({}, False)]
 )
-def test_flight_recorder_of_pytorch_is_written_if_it_is_on(tmp_path, torch, variables, is_written):
-    program = (
-        "import sys, torch.distributed as d, torch; from pathlib import Path\n"
-        "from dlperf_slurm.worker.stall_evidence import dump_flight_recorder\n"
-        "d.init_process_group('gloo', init_method='file://' + sys.argv[1], rank=0, world_size=1)\n"
-        "d.all_reduce(torch.ones(3))\n"
-        "dump_flight_recorder(Path(sys.argv[2]))\n"
-    )
+def test_flight_recorder_of_pytorch_is_written_if_it_is_on(
+    tmp_path, torch, monkeypatch, variables, is_written
+):
+    for name in [name for name in os.environ if name.startswith("TORCH_")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     path = tmp_path / "flight_0"
-    command = [sys.executable, "-c", program, str(tmp_path / "meeting"), str(path)]
-    env = {name: value for name, value in os.environ.items() if not name.startswith("TORCH_")}
-    subprocess.run(command, check=True, env={**env, **variables}, timeout=120)
+    sessions.run_elsewhere(record_flight, tmp_path / "meeting", path)
     assert path.exists() is is_written
     if is_written:
         entries = pickle.loads(path.read_bytes())["entries"]
         assert [entry["profiling_name"] for entry in entries] == ["gloo:all_reduce"]
+
+
+def record_flight(meeting, path):
+    """Take part in a collective of one rank, and write PyTorch's recorder of them."""
+    import torch
+
+    method = {"init_method": f"file://{meeting}", "rank": 0, "world_size": 1}
+    torch.distributed.init_process_group("gloo", **method)
+    torch.distributed.all_reduce(torch.ones(3))
+    stall_evidence.dump_flight_recorder(path)
