@@ -14,14 +14,13 @@ from dlperf_slurm.reports.comparison_text import (
     make_median_cell,
 )
 from dlperf_slurm.reports.formats.json import serialize_document
-from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec, tabulate
+from dlperf_slurm.reports.tables import ShownColumn, TableSpec, tabulate_rows
 from dlperf_slurm.results.acceptance import ACCEPTED, MISSING, REJECTED, Acceptance
 from dlperf_slurm.results.columns import list_records
-from dlperf_slurm.results.compare import Row
-from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import RATIO, ScaledFormat
 from dlperf_slurm.results.significance import NOT_COMPARABLE, UNDECIDED
 
+_RATIO = "measured / expected"
 # verdict -> the outcome of its check, and the error of a run that has one
 _OUTCOMES: dict[str, tuple[str, Optional[type[DlperfError]]]] = {
     REJECTED: (FAILURE, SlowerError),
@@ -35,13 +34,9 @@ _OUTCOMES: dict[str, tuple[str, Optional[type[DlperfError]]]] = {
 def tabulate_acceptance(accepted: Acceptance) -> tuple[Table, tuple[str, ...]]:
     """Return a table with a row per case, and the texts of its footnotes in order."""
     cases = accepted.cases
-    texts = [[reason] * bool(reason) + [*own] for reason, own in zip(cases.reason, cases.changes)]
-    marks = FootnoteMarks([(row, CASE, text) for row, own in enumerate(texts) for text in own])
     percent = ScaledFormat(".1f", factor=100, unit=" %")
     spec = TableSpec(
         "acceptance",
-        rows=lambda accepted: accepted.cases.assign(problem=""),
-        by=(),
         title=name_acceptance(accepted),
         words=lambda rows: [ShownColumn("case_id"), ShownColumn("unit", missing="none")],
         figures=lambda rows: [
@@ -52,15 +47,15 @@ def tabulate_acceptance(accepted: Acceptance) -> tuple[Table, tuple[str, ...]]:
             ShownColumn("measured", cells=lambda rows: [
                 make_median_cell(samples, RATIO) for samples in rows.samples
             ]),
-            ShownColumn("speed_ratio", "measured / expected", SPEED, "none", bounds=False),
+            ShownColumn("speed_ratio", _RATIO, SPEED, "none", bounds=False),
             ShownColumn("95 % interval", missing="none", cells=make_interval_cells),
             ShownColumn("verdict", marks=True),
         ],
         caption=describe_method(accepted),
-        notes=(CASE,),
     )  # fmt: skip
-    (table,) = tabulate(spec, accepted, marks)
-    return table, tuple(marks.footnotes.texts)
+    texts = ((reason, *own) for reason, own in zip(cases.reason, cases.changes))
+    (table,), notes = tabulate_rows(spec, cases, texts)
+    return table, notes
 
 
 def name_acceptance(accepted: Acceptance) -> str:
@@ -99,7 +94,7 @@ def serialize_acceptance(accepted: Acceptance) -> str:
 def list_checks(accepted: Acceptance) -> list[Check]:
     """Return a CI check per case; `guard_acceptance` raises an error if one does not pass."""
     return [
-        Check("accept", row["case_id"], _OUTCOMES[row["verdict"]][0], _describe_case(row))
+        Check("accept", row["case_id"], _OUTCOMES[row["verdict"]][0], describe_pair(row, _RATIO))
         for row in list_records(accepted.cases)
     ]
 
@@ -108,11 +103,6 @@ def count_verdicts(accepted: Acceptance) -> str:
     """Count the verdicts: "1 rejected, 5 accepted"."""
     verdicts = accepted.cases.verdict.tolist()
     return ", ".join(f"{verdicts.count(one)} {one}" for one in _OUTCOMES if one in verdicts)
-
-
-def _describe_case(row: Row) -> str:
-    """Describe a row of `Acceptance.cases` in one line."""
-    return describe_pair(row, "measured / expected")
 
 
 def guard_acceptance(accepted: Acceptance) -> None:
@@ -124,7 +114,7 @@ def guard_acceptance(accepted: Acceptance) -> None:
     rows = list_records(accepted.cases)
     for error in (SlowerError, CasesFailedError, InconclusiveError):
         lines = [
-            f"{row['case_id']}: {_describe_case(row)}"
+            f"{row['case_id']}: {describe_pair(row, _RATIO)}"
             for row in rows
             if _OUTCOMES[row["verdict"]][1] is error
         ]

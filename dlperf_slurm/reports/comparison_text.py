@@ -9,17 +9,10 @@ from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.reports.cells import Cell, Table, join_cells
 from dlperf_slurm.reports.formats.json import serialize_document
-from dlperf_slurm.reports.tables import (
-    FootnoteMarks,
-    ShownColumn,
-    TableSpec,
-    read_intervals,
-    tabulate,
-)
+from dlperf_slurm.reports.tables import ShownColumn, TableSpec, read_intervals, tabulate_rows
 from dlperf_slurm.results.columns import list_records, with_bounds
 from dlperf_slurm.results.compare import FOUND, MEAN_LATENCY, PAIR, Row, RunComparison
 from dlperf_slurm.results.labels import IDENTITY
-from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, ScaledFormat
 from dlperf_slurm.results.significance import EQUIVALENT
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval
@@ -39,18 +32,15 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
     is_measured = counts.groupby(compared.pairs.case_id).transform("max") > 0
     pairs = compared.pairs[is_measured | ~is_measured.any()].reset_index(drop=True)
     absent = list_some([*dict.fromkeys(compared.pairs.case_id[~is_measured])])
-    texts = [[reason] * bool(reason) + [*own] for reason, own in zip(pairs.reason, pairs.changes)]
-    notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own]
-    marks = FootnoteMarks(notes)
     shown = [describe_verdict(row, compared.margin) for row in list_records(pairs)]
     spec = TableSpec(
         "comparison",
-        rows=lambda compared: pairs.assign(problem="", shown_verdict=shown),
-        by=(),
         title=f"B {compared.manifest_b.run_id} against A {compared.manifest_a.run_id}",
         words=lambda rows: [
             ShownColumn("case_id"),
-            ShownColumn("quantity", cells=_name_quantities),
+            # "images/s" or "ms mean latency"
+            ShownColumn("quantity", cells=lambda rows: rows.unit.mask(
+                rows.quantity == MEAN_LATENCY, "ms mean latency")),
         ],
         figures=lambda rows: [
             ShownColumn("A", cells=lambda rows: _make_median_cells(rows, "samples_a")),
@@ -60,11 +50,11 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
             ShownColumn("shown_verdict", "verdict", marks=True),
         ],
         caption=describe_method(compared) + f"\nmeasured in neither run: {absent}" * bool(absent),
-        notes=(CASE,),
-    )
-    (table,) = tabulate(spec, compared, marks)
-    table = replace(table, omit_first=tuple(map(table.header.index, ("A", "B", "95 % interval"))))
-    return table, tuple(marks.footnotes.texts)
+    )  # fmt: skip
+    texts = ((reason, *own) for reason, own in zip(pairs.reason, pairs.changes))
+    (table,), notes = tabulate_rows(spec, pairs.assign(shown_verdict=shown), texts)
+    omit_first = tuple(map(table.header.index, ("A", "B", "95 % interval")))
+    return replace(table, omit_first=omit_first), notes
 
 
 def list_hardware_changes(compared: RunComparison) -> list[str]:
@@ -120,14 +110,6 @@ def _describe_test(compared: RunComparison) -> str:
         f"{compared.test_count} together (Holm); equivalent: differs by less than "
         f"{format_percent(compared.margin)}, by two one-sided tests; undecided: neither"
     )
-
-
-def _name_quantities(rows: "DataFrame") -> list[str]:
-    """Return what each row compares, by its unit: "images/s" or "ms mean latency"."""
-    return [
-        "ms mean latency" if quantity == MEAN_LATENCY else unit
-        for quantity, unit in zip(rows.quantity, rows.unit)
-    ]
 
 
 def _make_median_cells(rows: "DataFrame", name: str) -> list[Cell]:

@@ -11,20 +11,13 @@ from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.comparison_text import list_facts, list_matrix_values
 from dlperf_slurm.reports.formats.json import serialize_document
-from dlperf_slurm.reports.tables import (
-    FootnoteMarks,
-    ShownColumn,
-    TableSpec,
-    read_intervals,
-    tabulate,
-)
+from dlperf_slurm.reports.tables import ShownColumn, TableSpec, read_intervals, tabulate_rows
 from dlperf_slurm.results.columns import list_records, list_values
 from dlperf_slurm.results.compare import Row
 from dlperf_slurm.results.history.entries import describe_software, read_facts
 from dlperf_slurm.results.history.entry_columns import ENTRIES, FACTS
 from dlperf_slurm.results.history.nodes import NodeHistory
 from dlperf_slurm.results.history.timeline import get_timeline_title
-from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.number_formats import ScaledFormat
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
 
@@ -64,15 +57,9 @@ def tabulate_newest(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]]
 
 
 def _tabulate(spec: TableSpec, rows: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
-    facts = zip(rows.problem, rows.reason, rows.changes.map(_join_changes))
-    notes = [(row, CASE, text) for row, texts in enumerate(facts) for text in texts if text]
-    marks = FootnoteMarks(notes)
-    return [*tabulate(spec, rows, marks)], tuple(marks.footnotes.texts)
-
-
-def _title(runs: "DataFrame") -> str:
-    """Return the title of the timeline (a case with one set of sizes) whose rows are `runs`."""
-    return get_timeline_title(runs.case_id.iloc[0], runs.sizes.iloc[0])
+    return tabulate_rows(
+        spec, rows, zip(rows.problem, rows.reason, rows.changes.map(_join_changes))
+    )
 
 
 def _list_titles(rows: "DataFrame") -> list[str]:
@@ -147,18 +134,15 @@ def _list_figures(rows: "DataFrame") -> list[ShownColumn]:
 
 _TIMELINES = TableSpec(
     "history",
-    rows=lambda history: history.assign(problem=""),
     by=("timeline",),
-    title=_title,
+    title=lambda runs: _list_titles(runs[:1])[0],
     words=lambda rows: [ShownColumn("run", cells=_shorten_run_ids)],
     figures=_list_figures,
     caption=_describe_ends,
-    notes=(CASE,),
 )
 
 _NEWEST = TableSpec(
     "newest",
-    rows=lambda newest: newest.assign(problem=""),
     by=("unit",),
     title="newest run of each case",
     words=lambda rows: [
@@ -167,7 +151,6 @@ _NEWEST = TableSpec(
     ],
     figures=lambda rows: [ShownColumn("runs", None, ScaledFormat(".0f")), *_list_figures(rows)],
     caption="all runs of a case: --case PATTERN; of all cases: --all",
-    notes=(CASE,),
 )
 
 

@@ -67,7 +67,6 @@ def list_bests(history: "DataFrame") -> dict[Subject, list[Row]]:
 
 
 def _rank_topology(topology: str) -> tuple[int, int]:
-    """Return (ranks, nodes) of a topology such as "2n8g", to sort by."""
     parsed = parse_topology(topology)
     return parsed.world_size, parsed.nodes
 
@@ -76,10 +75,6 @@ def _name_model(row: Row) -> str:
     counts = read_facts(row["work"]).get("parameter_count", [""])
     count = int(counts[0]) if counts[0].isdecimal() else None
     return describe_model(row["model"], json.loads(row["parameters"]), count)
-
-
-def _name_mode(mode: str) -> str:
-    return "training" if mode == TRAIN else "inference"
 
 
 def tabulate_leaderboards(
@@ -96,7 +91,7 @@ def tabulate_leaderboards(
     for (model, mode, hardware, precision), rows in bests.items():
         has_shares = any(row["share"] < 1 for row in rows)
         table = make_table(
-            f"{model} {_name_mode(mode)}, {precision}, on {hardware}",
+            f"{model} {'training' if mode == TRAIN else 'inference'}, {precision}, on {hardware}",
             (
                 *("topology", "framework", rows[0]["unit"]),
                 *["of the fastest"] * has_shares,

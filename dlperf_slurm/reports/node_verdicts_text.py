@@ -12,7 +12,7 @@ from dlperf_slurm.jobs.run_directory import REPORT_DIR, Run
 from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.reports.comparison_text import SPEED, format_percent
-from dlperf_slurm.reports.tables import FootnoteMarks, ShownColumn, TableSpec, tabulate
+from dlperf_slurm.reports.tables import ShownColumn, TableSpec, tabulate_rows
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.node_differences import Difference
 from dlperf_slurm.results.node_verdicts import (
@@ -25,7 +25,6 @@ from dlperf_slurm.results.node_verdicts import (
     WRONG,
     NodeVerdicts,
 )
-from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.provenance import quote
 from dlperf_slurm.stats.median import Interval
 
@@ -47,18 +46,15 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
     Of links, the table has those that are not good, and the slowest of the good ones.
     """
     order = {verdict: place for place, verdict in enumerate(_ORDER)}
-    nodes = verdicts.nodes.assign(problem="", place=verdicts.nodes.verdict.map(order))
+    nodes = verdicts.nodes.assign(place=verdicts.nodes.verdict.map(order))
     if verdicts.is_of_links:
         ratios = [min((one.ratio for one in own), default=0.0) for own in nodes.effects]
         nodes = nodes.assign(ratio=ratios).sort_values(["place", "ratio"])
         nodes = nodes.head(max(_GOOD_LINKS, int((nodes.verdict != GOOD).sum())))
     nodes = nodes.sort_values("place", kind="stable", ignore_index=True)
     texts = map(partial(_explain, verdicts.differences), nodes.node, nodes.verdict, nodes.reason)
-    marks = FootnoteMarks([(row, CASE, text) for row, text in enumerate(texts) if text])
     spec = TableSpec(
         "nodes",
-        rows=lambda verdicts: nodes,
-        by=(),
         title=f"{verdicts.manifest.run_id}{', links' * verdicts.is_of_links}: "
         f"{count_verdicts(verdicts)}",
         words=lambda rows: [
@@ -76,10 +72,9 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
             ]),
         ],
         caption=_describe_method(verdicts),
-        notes=(CASE,),
     )  # fmt: skip
-    (table,) = tabulate(spec, verdicts, marks)
-    return table, tuple(marks.footnotes.texts)
+    (table,), notes = tabulate_rows(spec, nodes, ([text] for text in texts))
+    return table, notes
 
 
 def _explain(differences: Sequence[Difference], node: str, verdict: str, reason: str) -> str:

@@ -74,7 +74,8 @@ def show_progress(
     for states, shown_on in show(tracker, counter, console, submitter):
         _name_failures(states, named, shown_on)
         print_pending_reasons(tracker.run, states, named, shown_on)
-        _print_lines(handle_poll(states, tracker.poll_count), shown_on)
+        for line in handle_poll(states, tracker.poll_count):
+            shown_on.print(Text(f"  {line}", style="yellow"))
 
 
 def _show_bar(
@@ -139,11 +140,6 @@ def _print_changes(
             console.print(Text(line))
             last = line
         yield states, console
-
-
-def _print_lines(lines: Sequence[str], console: PlainConsole) -> None:
-    for line in lines:
-        console.print(Text(f"  {line}", style="yellow"))
 
 
 def _name_failures(states: Sequence[TaskState], named: set[str], console: PlainConsole) -> None:

@@ -40,7 +40,7 @@ from dlperf_slurm.reports.report_files import draw_plots, make_report
 from dlperf_slurm.reports.run_list import list_rows
 from dlperf_slurm.results.cache import fingerprint_code
 from dlperf_slurm.results.collect import collect_outcomes
-from dlperf_slurm.results.compare import RunComparison, compare_runs
+from dlperf_slurm.results.compare import compare_runs
 from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.history.timeline import drop_copies, make_history
 
@@ -311,24 +311,20 @@ def _make_comparison(a: Run, b: Run, name: str) -> dict[str, str]:
     compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b))
     table, notes = tabulate_comparison(compared)
     table = replace(table, caption=table.caption.replace("\n", "; "))
+    changes = list_hardware_changes(compared)
     has_ratio = bool(compared.pairs.speed_ratio.notna().any())
     return _make_pages(
         name,
         f"{b.manifest.title or b.run_id}: against the run before",
         f"A: run {a.run_id}, {compared.hardware_a}. B: run {b.run_id}, {compared.hardware_b}.",
-        _list_changes(compared),
+        # a warning
+        [f"The runs were measured on different hardware: {'; '.join(changes)}"] * bool(changes),
         [(f"../{INDEX}", "All runs"), (f"../{HISTORY}", "History")]
         + [(quote(f"../runs/{run.run_id}.html"), f"Run {n}") for n, run in (("A", a), ("B", b))],
         [table],
         notes,
         [_draw(lambda: plot_comparison(compared))] if has_ratio else [],
     )
-
-
-def _list_changes(compared: RunComparison) -> list[str]:
-    """Return a warning if the runs were measured on different hardware, else an empty list."""
-    changes = list_hardware_changes(compared)
-    return [f"The runs were measured on different hardware: {'; '.join(changes)}"] * bool(changes)
 
 
 def _draw(draw: Callable[[], Plot]) -> Plot:

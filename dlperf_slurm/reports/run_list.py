@@ -36,7 +36,7 @@ def list_rows(results_dir: Path, runs: Sequence[tuple[str, Path]]) -> tuple[list
     for run_id, path in runs:
         try:
             run = open_run(path)
-            is_submitted, is_cancelled = _read_events(path)
+            events = {event.event for event in read_journal(path)}
         except (InputError, OSError) as error:
             problems[str(error)] = None
             continue
@@ -46,9 +46,9 @@ def list_rows(results_dir: Path, runs: Sequence[tuple[str, Path]]) -> tuple[list
         state = f"{measured} of {planned} done"
         if measured >= planned:
             state = "complete"
-        elif is_cancelled:
+        elif CANCELLED in events:
             state += ", cancelled"
-        elif not is_submitted and not run.manifest.is_import:
+        elif SUBMITTED not in events and not run.manifest.is_import:
             state = "not submitted"
         best, headline = _find_best(cases)
         rows.append(
@@ -67,12 +67,6 @@ def list_rows(results_dir: Path, runs: Sequence[tuple[str, Path]]) -> tuple[list
             }
         )
     return rows, [*problems]
-
-
-def _read_events(run_dir: Path) -> tuple[bool, bool]:
-    """Return whether array jobs of a run were submitted, and whether any was cancelled."""
-    events = {event.event for event in read_journal(run_dir)}
-    return SUBMITTED in events, CANCELLED in events
 
 
 def _find_best(cases: Sequence[Row]) -> tuple[str, str]:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.reports.cells import Cell, Table
     from dlperf_slurm.reports.summarize import Summary
-    from dlperf_slurm.reports.tables.overview import Overview
 
 # widths of columns of texts: longer names are broken before columns are left out; the minimum
 _LONG_NAME, _LEAST_TEXT = 40, 16
@@ -45,7 +44,10 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
         table = tabulate_overview(overview)
         console.print()
         show_table(table, console)
-        numbers += _list_notes(overview)
+        # those of cases without a result first
+        cases = sorted({case for row in overview.rows for case in row.cases if case is not None})
+        cases.sort(key=overview.is_measured.__getitem__)
+        numbers += [number for case in cases for number in sorted(overview.cases.marks.iloc[case])]
         if len(overview.rows) < len(whole.rows):
             text = f"the fastest {len(overview.rows)} of {len(whole.rows)} rows"
             console.print(Text(text, style="dim"))
@@ -67,13 +69,6 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
     if len(notes) > MAX_NOTES:
         count = count_things(len(notes) - MAX_NOTES, "more footnote")
         console.print(Text(f"and {count}"))
-
-
-def _list_notes(overview: "Overview") -> list[int]:
-    """List the footnote numbers in an overview's rows, those of cases without a result first."""
-    cases = sorted({case for row in overview.rows for case in row.cases if case is not None})
-    cases.sort(key=lambda case: overview.is_measured[case])
-    return [number for case in cases for number in sorted(overview.cases.marks.iloc[case])]
 
 
 def print_whole_report(summary: "Summary", console: PlainConsole) -> None:
@@ -196,7 +191,7 @@ def print_footnotes(footnotes: Sequence[str], console: PlainConsole) -> None:
         console.print(Text(f"[{number}] {text}"))
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
     """A column as texts; `number` is its place in the table.
 
     `is_text` columns are left-aligned; texts that `can_wrap` are broken between words.
@@ -222,11 +217,29 @@ class _Column(NamedTuple):
         words = max(map(measure, " ".join((self.head, *self.texts)).split()), default=1)
         return min(self.width, max(_LEAST_TEXT, min(words, _LONG_NAME)))
 
-    def wrap_head(self) -> "_Column":
+    def wrap_head(self) -> "Column":
         """Wrap the header to the width of the texts, or of its own longest word."""
         width = max(self._replace(head="").width, *map(measure, [*self.head.split(), "."]))
-        lines = textwrap.wrap(self.head, width, break_on_hyphens=False)
-        return self._replace(head="\n".join(lines) or self.head)
+        parts = (textwrap.wrap(p, width, break_on_hyphens=False) for p in self.head.split("\n"))
+        return self._replace(head="\n".join(line for lines in parts for line in lines))
+
+
+def list_columns(
+    header: Sequence[str], rows: "Sequence[Sequence[Union[Cell, str]]]", text_columns: int
+) -> list[Column]:
+    """Return the columns of a table as texts; the first `text_columns` are left-aligned."""
+    texts = [[cell if isinstance(cell, str) else cell.write() for cell in row] for row in rows]
+    cells = list(zip(*texts)) if texts else [()] * len(header)
+    words = {
+        i
+        for row in rows
+        for i, cell in enumerate(row)
+        if not isinstance(cell, str) and cell.is_word
+    }
+    return [
+        Column(i, head, tuple(own), i < text_columns, i < text_columns or i in words)
+        for i, (head, own) in enumerate(zip(header, cells))
+    ]
 
 
 def print_table(
@@ -244,25 +257,14 @@ def print_table(
     texts are wrapped between words, and names after hyphens, slashes and underscores.
     """
     count = len(header) if text_columns is None else text_columns
-    texts = [[cell if isinstance(cell, str) else cell.write() for cell in row] for row in rows]
-    cells = list(zip(*texts)) if texts else [()] * len(header)
-    words = {
-        i
-        for row in rows
-        for i, cell in enumerate(row)
-        if not isinstance(cell, str) and cell.is_word
-    }
-    columns = [
-        _Column(i, head, tuple(own), i < count, i < count or i in words)
-        for i, (head, own) in enumerate(zip(header, cells))
-    ]
+    columns = list_columns(header, rows, count)
     gap, shown, excess = _WIDE_GAP, columns, 0
-    if _sum_widths((column.width for column in columns), gap) > console.width:
+    if sum_widths(column.width for column in columns) > console.width:
         gap, shown = _NARROW_GAP, [column.wrap_head() for column in columns]
         for number in dict.fromkeys([*omit_first, *reversed(range(count + 1, len(columns)))]):
-            if _sum_widths((column.least_width for column in shown), gap) > console.width:
+            if sum_widths((column.least_width for column in shown), gap) > console.width:
                 shown = [column for column in shown if column.number != number]
-        excess = _sum_widths((column.width for column in shown), gap) - console.width
+        excess = sum_widths((column.width for column in shown), gap) - console.width
         shown, excess = _break_names(shown, excess)
     if title:
         console.print(Text(title, style="bold"))
@@ -274,13 +276,13 @@ def print_table(
         console.print(Text(textwrap.shorten(text, console.width, placeholder=" ..."), style="dim"))
 
 
-def _sum_widths(widths: Iterable[int], gap: int) -> int:
+def sum_widths(widths: Iterable[int], gap: int = _WIDE_GAP) -> int:
     """Return the width of a table in characters; `gap` is the space between columns."""
     found = [*widths]
     return sum(found) + gap * (len(found) - 1) + 2
 
 
-def _break_names(columns: Sequence[_Column], excess: int) -> tuple[list[_Column], int]:
+def _break_names(columns: Sequence[Column], excess: int) -> tuple[list[Column], int]:
     """Break the names in the widest columns, to reduce the total width by `excess` characters.
 
     No column becomes narrower than _LEAST_TEXT. Only columns of texts without spaces, such as case
@@ -307,9 +309,7 @@ def _break_name(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _print_columns(
-    columns: Sequence[_Column], gap: int, excess: int, console: PlainConsole
-) -> None:
+def _print_columns(columns: Sequence[Column], gap: int, excess: int, console: PlainConsole) -> None:
     """Print the columns side by side, with `gap` spaces between them and a line below the headers.
 
     `excess` is by how many characters they are too wide together.
@@ -324,7 +324,7 @@ def _print_columns(
     console.print("\n".join([rule, *lines, ""]))
 
 
-def _narrow(columns: Sequence[_Column], excess: int) -> list[int]:
+def _narrow(columns: Sequence[Column], excess: int) -> list[int]:
     """Return column widths that are together smaller than the natural ones by `excess`.
 
     The widest columns are narrowed first: of texts, then all to their longest word, then texts
@@ -350,7 +350,7 @@ def _narrow(columns: Sequence[_Column], excess: int) -> list[int]:
 
 
 def _align(
-    columns: Sequence[_Column],
+    columns: Sequence[Column],
     row: Sequence[str],
     widths: Sequence[int],
     gap: int,

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from dlperf_slurm.plain_text import strip_controls
-from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.formats.page.figures import inline_svg
 from dlperf_slurm.reports.formats.page.glossary import GLOSSARY, explain, explain_topology
@@ -114,9 +113,15 @@ def load_template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_strip_text,
+        # control characters; not of this tool's own markup
+        finalize=lambda value: (
+            strip_controls(value)
+            if isinstance(value, str) and not isinstance(value, Markup)
+            else value
+        ),
     )
-    environment.filters["sort_key"] = find_sort_key
+    # in full precision; a cell without a number sorts last
+    environment.filters["sort_key"] = lambda cell: "" if cell.figure is None else repr(cell.figure)
     # do not break lines before a percent sign
     environment.filters["hold_units"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")
     environment.filters["explain"] = explain
@@ -128,17 +133,6 @@ def load_template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def _strip_text(value: Any) -> Any:
-    """Remove control characters from a value, if it is a text but not this tool's own markup."""
-    is_text = isinstance(value, str) and not isinstance(value, Markup)
-    return strip_controls(value) if is_text else value
-
-
-def find_sort_key(cell: Cell) -> str:
-    """Return the number of a cell in full precision; "" without a number, which sorts last."""
-    return "" if cell.figure is None else repr(cell.figure)
-
-
 def _make_sections(
     summary: Summary, overviews: Sequence[Overview], plots: Sequence[Plot]
 ) -> list[Section]:
@@ -146,7 +140,12 @@ def _make_sections(
 
     One table of all training cases per model replaces the throughput and precision tables.
     """
-    joined = _find_joined(summary, overviews)
+    by_model = {overview.model: overview for overview in overviews if not overview.is_inference}
+    joined = {
+        table.title: by_model[table.model]
+        for table in summary.tables
+        if table.kind in (THROUGHPUT.name, PRECISIONS)
+    }
     tables: list[Table] = [tabulate_cases(o) for o in overviews if not o.is_inference]
     tables += [table for table in summary.tables if table.title not in joined]
     by_title: dict[str, list[Plot]] = {}
@@ -163,17 +162,6 @@ def _make_sections(
         Section(table, tuple(by_title.pop(table.title, ())))
         for table in make_html_tables(tables, "table", summary.footnotes)
     ]
-
-
-def _find_joined(summary: Summary, overviews: Sequence[Overview]) -> dict[str, Overview]:
-    """Return which overview replaces which tables on the page, by the table's title.
-
-    On the page, one table of all training cases of a model replaces the tables of throughput and of
-    precisions.
-    """
-    by_model = {overview.model: overview for overview in overviews if not overview.is_inference}
-    joined = (table for table in summary.tables if table.kind in (THROUGHPUT.name, PRECISIONS))
-    return {table.title: by_model[table.model] for table in joined}
 
 
 def _make_step_sections(plots: Sequence[Plot], case_ids: Iterable[str]) -> list[StepSection]:

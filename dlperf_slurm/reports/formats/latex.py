@@ -112,7 +112,10 @@ def _make_part(table: Table, ending: str, label: str, footnotes: Mapping[int, st
         r"\smallskip",
         r"\begin{minipage}{\linewidth}\scriptsize\raggedright",
         _break_words(table.caption) + ".",
-        *(_make_note(number, footnotes[number]) for number in sorted(raised)),
+        *(
+            rf"\par\textsuperscript{{{number}}} {_break_words(footnotes[number])}"
+            for number in sorted(raised)
+        ),
         r"\end{minipage}",
         r"\end{table}",
     ]
@@ -184,11 +187,6 @@ def _join_cells(cells: Iterable[str]) -> str:
 def _raise_marks(cell: Cell) -> str:
     """Return the footnote numbers of a cell as LaTeX superscript."""
     return rf"\textsuperscript{{{','.join(map(str, cell.marks))}}}" if cell.marks else ""
-
-
-def _make_note(number: int, text: str) -> str:
-    """Return a footnote as LaTeX, with the number that it has in all formats."""
-    return rf"\par\textsuperscript{{{number}}} {_break_words(text)}"
 
 
 def _break_words(text: str) -> str:

@@ -47,14 +47,12 @@ def write_frame(connection: "DuckDBPyConnection", frame: "DataFrame", path: Path
 
     The connection must be allowed to write to its folder (`open_database`).
     """
-    columns = ", ".join(_cast(str(name), str(kind)) for name, kind in frame.dtypes.items())
+    columns = ", ".join(
+        f'"{name}"' if kind == "category" else f'CAST("{name}" AS {_TYPES[str(kind)]}) AS "{name}"'
+        for name, kind in frame.dtypes.items()
+    )
     connection.register("rows", frame)
     connection.execute(f"COPY (SELECT {columns} FROM rows) TO {quote(path)} (FORMAT parquet)")
-
-
-def _cast(name: str, kind: str) -> str:
-    """Return the SQL that selects column `name` (pandas type `kind`) with its SQL type."""
-    return f'"{name}"' if kind == "category" else f'CAST("{name}" AS {_TYPES[kind]}) AS "{name}"'
 
 
 def quote(path: Path) -> str:

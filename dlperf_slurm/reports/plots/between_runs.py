@@ -73,18 +73,13 @@ def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
             # drawn separately, because the ratio of medians may be outside its interval
             middle, half = (interval.low + interval.high) / 2, (interval.high - interval.low) / 2
             axes.errorbar([middle], [row], xerr=[half], fmt="none", color=color, capsize=3)
-    axes.set_yticks(range(len(shown)), [_name(pair) for pair in shown])
+    names = [pair["case_id"] + ", latency" * (pair["quantity"] == MEAN_LATENCY) for pair in shown]
+    axes.set_yticks(range(len(shown)), names)
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("speed of B over A (right of 1: B is faster)")
     return figure
-
-
-def _name(pair: Row) -> str:
-    """Return the label of a compared row: "CASE_ID", or "CASE_ID, latency"."""
-    suffix = ", latency" if pair["quantity"] == MEAN_LATENCY else ""
-    return f"{pair['case_id']}{suffix}"
 
 
 def plot_history(history: "DataFrame") -> Plot:

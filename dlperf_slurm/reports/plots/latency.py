@@ -22,7 +22,8 @@ def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
     `title` and `rows` are those of a latency table.
     """
     cases = rows[rows.latency_avg_ms.notna()]
-    sizes = _find_batch_sizes(cases)
+    # x by text, the smallest of several: {"16 32": 16.0}
+    sizes = {text: float(text.split()[0]) for text in cases.batch_sizes_measured}
     if len(set(sizes.values())) < 2:
         return None
     caption = (
@@ -31,11 +32,6 @@ def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
         f"{describe_bars(cases)}."
     )
     return make_plot("latency", title, "Latency of a batch", caption, lambda: _draw(cases, sizes))
-
-
-def _find_batch_sizes(cases: "DataFrame") -> dict[str, float]:
-    """Return the x value of each text of `batch_sizes_measured`, its smallest: {"16 32": 16.0}."""
-    return {text: float(text.split()[0]) for text in cases.batch_sizes_measured}
 
 
 def _draw(cases: "DataFrame", sizes: Mapping[str, float]) -> "Figure":

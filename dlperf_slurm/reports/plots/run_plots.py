@@ -56,13 +56,8 @@ def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) ->
         if drawings:
             # before the processes start, so that each need not import it
             import_drawing()
-        plots = map_on_cores(_draw, drawings, WORTH_A_PROCESS)
+        plots = map_on_cores(lambda drawing: drawing(), drawings, WORTH_A_PROCESS)
         return make_names_unique(plot for plot in plots if plot is not None)
-
-
-def _draw(drawing: Drawing) -> Optional[Plot]:
-    """Draw one figure by calling `drawing`, in a process of `map_on_cores`; None for no figure."""
-    return drawing()
 
 
 def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:

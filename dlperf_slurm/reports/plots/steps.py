@@ -142,7 +142,8 @@ def plot_timeline(case: CaseSteps) -> Plot:
 
 def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
     """Draw repeats, which must have the same ranks, in strips that share both axes."""
-    names = _name_ranks(repeats[0])
+    ranks = repeats[0].ranks
+    names = [f"rank {rank}" for rank in ranks] if 1 < len(ranks) <= MOST_RANKS else []
     figure = open_strips(len(repeats), find_legend_inches(WIDTH_INCHES, names))
     strips = figure.axes
     for axes, repeat in zip(strips, repeats):
@@ -159,12 +160,6 @@ def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
     if names:
         add_legend(figure, dict(zip(names, strips[0].get_lines())))
     return figure
-
-
-def _name_ranks(repeat: RepeatSteps) -> list[str]:
-    """Return the legend labels of the ranks' lines; none for one rank or more than MOST_RANKS."""
-    has_key = 1 < len(repeat.ranks) <= MOST_RANKS
-    return [f"rank {rank}" for rank in repeat.ranks] if has_key else []
 
 
 def open_strips(count: int, head_inches: float) -> "Figure":

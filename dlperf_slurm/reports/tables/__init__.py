@@ -116,20 +116,20 @@ def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Int
 class TableSpec:
     """The declaration of a table, or of a table for each group of cases.
 
-    `rows` selects and sorts the cases from the results; each combination of values in the columns
-    `by` has a table, in the order of its first case. `words` are the columns of texts, which come
-    first, `figures` those of numbers. `title`, `caption`, `words` and `figures` may depend on the
-    cases of a table. `notes` are the scopes of its footnotes, which are numbered in the order of
-    the rows.
+    `rows` selects and sorts the cases from the results, which are the rows themselves by default;
+    each combination of values in the columns `by` has a table, in the order of its first case.
+    `words` are the columns of texts, which come first, `figures` those of numbers. `title`,
+    `caption`, `words` and `figures` may depend on the cases of a table. `notes` are the scopes of
+    its footnotes, which are numbered in the order of the rows.
     """
 
     name: str
-    rows: FromResults
-    by: tuple[str, ...]
     title: Union[str, FromRows]
     words: Callable[["DataFrame"], Sequence[ShownColumn]]
     figures: Callable[["DataFrame"], Sequence[ShownColumn]]
     caption: Union[str, FromRows]
+    rows: FromResults = lambda rows: rows
+    by: tuple[str, ...] = ()
     notes: tuple[str, ...] = OF_CASES
 
 
@@ -192,6 +192,18 @@ def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Ta
             model=own.model.iloc[0] if "model" in spec.by else "",
             subject=describe_devices(own) if "hardware" in own else "",
         )
+
+
+def tabulate_rows(
+    spec: TableSpec, rows: "DataFrame", texts: Iterable[Iterable[str]]
+) -> tuple[list[Table], tuple[str, ...]]:
+    """Make the tables of `rows`, which have no problems; `texts` has the footnotes of each row.
+
+    Also returns the texts of the footnotes in the order of their numbers.
+    """
+    notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own if text]
+    marks = FootnoteMarks(notes)
+    return [*tabulate(spec, rows.assign(problem=""), marks)], tuple(marks.footnotes.texts)
 
 
 def join_subject(devices: str, created_at: str) -> str:

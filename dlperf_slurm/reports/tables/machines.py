@@ -8,7 +8,8 @@ from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.notes import RANKS, USAGE
 from dlperf_slurm.results.number_formats import COUNT, MILLISECONDS, UNKNOWN, ScaledFormat
-from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING
+from dlperf_slurm.results.repeats import PHASES
+from dlperf_slurm.results.startup_phases import QUEUE
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -62,7 +63,6 @@ def _group_all_reduces(results: Results) -> "DataFrame":
 ALL_REDUCES = TableSpec(
     "all-reduces",
     rows=_group_all_reduces,
-    by=(),
     title="all-reduce alone, by message size",
     words=lambda rows: [
         ShownColumn("framework"),
@@ -92,7 +92,7 @@ def _group_starts(results: Results) -> "DataFrame":
     The median over cases of their medians over repeats.
     """
     cases = results.cases
-    names = [f"phase_{name}_seconds" for name in (QUEUE, *MEANINGS)]
+    names = [f"phase_{name}_seconds" for name in PHASES]
     known = cases[cases[names].notna().any(axis=1)]
     groups = known.groupby(["framework", "topology"], sort=False)
     found = groups[[*names, "to_first_step_seconds"]].median()
@@ -118,21 +118,17 @@ def _list_known_phases(rows: "DataFrame") -> list[str]:
     return [name for name in (QUEUE, *TO_FIRST_STEP) if rows[f"phase_{name}_seconds"].notna().any()]
 
 
-def _explain_starts(rows: "DataFrame") -> str:
-    """Return the caption of the table of job starts, with the meaning of each phase."""
-    meanings = {QUEUE: QUEUE_MEANING, **MEANINGS}
-    told = "; ".join(f"{n.replace('_', ' ')}: {meanings[n]}" for n in _list_known_phases(rows))
-    return f"rank 0, medians over repeats, then over cases. {told}; warmup: {MEANINGS[WARMUP]}"
-
-
 STARTS = TableSpec(
     "starts",
     rows=_group_starts,
-    by=(),
     title="from the submission to the first step, in seconds",
     words=lambda rows: [ShownColumn("framework"), ShownColumn("topology")],
     figures=_show_starts,
-    caption=_explain_starts,
+    caption=lambda rows: (
+        "rank 0, medians over repeats, then over cases. "
+        + "".join(f"{n.replace('_', ' ')}: {PHASES[n]}; " for n in _list_known_phases(rows))
+        + f"warmup: {MEANINGS[WARMUP]}"
+    ),
     notes=(),
 )
 
@@ -154,7 +150,6 @@ def _list_spread_cases(results: Results) -> "DataFrame":
 RANK_SPREADS = TableSpec(
     "ranks",
     rows=_list_spread_cases,
-    by=(),
     title="ranks",
     words=lambda rows: [
         ShownColumn("case_id"),
@@ -191,7 +186,6 @@ def _list_shown_devices(results: Results) -> "DataFrame":
 RANK_TIMES = TableSpec(
     "rank times",
     rows=_list_shown_devices,
-    by=(),
     title="step times by rank",
     words=lambda rows: [
         ShownColumn("case_id", "case"),

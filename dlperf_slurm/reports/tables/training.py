@@ -136,18 +136,16 @@ def explain_limits(measured: "DataFrame") -> list[str]:
     return [LIMITS[name] for name in find_known(measured, *LIMITS)]
 
 
-def _show_cases(rows: "DataFrame") -> list[ShownColumn]:
-    """Return the table columns that identify a case in a throughput table."""
-    compiler = [ShownColumn("compiler")] if rows.has_compilers.iloc[0] else []
-    return [ShownColumn("label", "framework"), *compiler, ShownColumn("topology")]
-
-
 THROUGHPUT = TableSpec(
     "throughput",
     rows=_list_throughputs,
     by=OF_THROUGHPUTS,
     title=_name_throughputs,
-    words=_show_cases,
+    words=lambda rows: [
+        ShownColumn("label", "framework"),
+        *([ShownColumn("compiler")] if rows.has_compilers.iloc[0] else []),
+        ShownColumn("topology"),
+    ],
     figures=show_training_figures,
     caption=_explain_throughputs,
     notes=(*OF_CASES, "speedup", SCALING),
@@ -163,8 +161,7 @@ def make_precision_tables(results: Results, marks: FootnoteMarks) -> Iterator[Ta
     A group has one model and framework (`number_precision_tables`); it may also have several
     compilers.
     """
-    training = results.training
-    for _, rows in training.groupby("precision_table"):
+    for _, rows in results.training.groupby("precision_table"):
         yield _make_precision_table(rows, marks)
 
 

@@ -1,7 +1,7 @@
 """A document in a layout -> Markdown, or tables on a terminal, split where they are too wide."""
 
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.files.writing import write_file
@@ -9,19 +9,13 @@ from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.published.layouts import load_layout
 from dlperf_slurm.published.layouts.parts.document import Document
 from dlperf_slurm.published.layouts.parts.figures import make_run_figures
-from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.formats.latex import write_tables
 from dlperf_slurm.reports.formats.markdown import escape_markdown, list_blocks
 from dlperf_slurm.reports.plain_console import PlainConsole, Text
-from dlperf_slurm.reports.terminal import print_table
+from dlperf_slurm.reports.terminal import list_columns, print_table, sum_widths
 from dlperf_slurm.results.cases import Results
-
-# width that print_table adds between columns
-PADDING = 3
-
-# a header and its cells
-Column = tuple[str, tuple[Cell, ...]]
 
 
 def write_layout(report: Report, layout: str, folder: Path) -> Document:
@@ -71,9 +65,8 @@ def print_document(document: Document, title: str, description: str, console: Pl
         console.print()
         # not the table's own title, which would be wrapped to the width of a narrow table
         console.print(Text(table.title, style="bold"))
-        for columns in fit_columns(table, console.width):
-            header, cells = zip(*columns)
-            print_table(header, list(zip(*cells)), console, text_columns=table.text_columns)
+        for part in split_table(table, console.width):
+            print_table(part.header, part.rows, console, text_columns=table.text_columns)
         console.print(Text(table.caption, style="dim"))
     if document.footnotes:
         console.print()
@@ -88,50 +81,23 @@ def _number(document: Document) -> list[str]:
     return [f"[{number}]: {text}" for number, text in enumerate(document.footnotes, start=1)]
 
 
-def fit_columns(table: Table, width: int) -> Iterator[list[Column]]:
-    """Yield the columns of a table in parts that fit into `width` characters.
+def split_table(table: Table, width: int) -> Iterator[Table]:
+    """Yield parts of a table whose columns fit into `width` characters, with wrapped headers.
 
     Each part repeats the text columns and has at least one column of figures. If text columns take
     most of the width, there is only one part, because repeating them would save nothing.
     """
-    columns: list[Column] = list(zip(table.header, zip(*table.rows)))
-    if _sum_widths(columns) <= width or _sum_widths(columns[: table.text_columns]) > width / 2:
-        yield columns
+    columns = list_columns(table.header, table.rows, table.text_columns)
+    words = sum_widths(column.width for column in columns[: table.text_columns])
+    if words > width / 2 or sum_widths(column.width for column in columns) <= width:
+        yield table
         return
-    columns = [_wrap_header(column) for column in columns]
-    words, figures = columns[: table.text_columns], columns[table.text_columns :]
-    part = list(words)
-    for column in figures:
-        if len(part) > len(words) and _sum_widths([*part, column]) > width:
-            yield part
-            part = list(words)
-        part.append(column)
-    yield part
-
-
-def _sum_widths(columns: Sequence[Column]) -> int:
-    """Return the width of the columns on a terminal, in characters."""
-    return sum(
-        max(_find_width([header]), _find_cells_width(cells)) + PADDING for header, cells in columns
-    )
-
-
-def _find_cells_width(cells: Iterable[Cell]) -> int:
-    return _find_width(cell.write() for cell in cells)
-
-
-def _find_width(texts: Iterable[str]) -> int:
-    """Return the length of the longest line in the texts."""
-    return max(len(line) for text in texts for line in text.split("\n"))
-
-
-def _wrap_header(column: Column) -> Column:
-    """Wrap a column's header to the width of its cells, or of its longest word."""
-    header, cells = column
-    width = max(_find_cells_width(cells), *map(len, header.split()))
-    lines = (
-        line
-        for part in header.split("\n")
-        for line in textwrap.wrap(part, width, break_on_hyphens=False)
-    )
-    return "\n".join(lines), cells
+    wrapped = [column.wrap_head() for column in columns]
+    texts, parts = wrapped[: table.text_columns], [wrapped[: table.text_columns]]
+    for column in wrapped[table.text_columns :]:
+        if sum_widths(one.width for one in (*parts[-1], column)) > width and parts[-1] != texts:
+            parts.append([*texts])
+        parts[-1].append(column)
+    for part in parts:
+        rows = tuple(tuple(row[column.number] for column in part) for row in table.rows)
+        yield replace(table, header=tuple(column.head for column in part), rows=rows)

@@ -71,14 +71,10 @@ def _add_title(root: ElementTree.Element, plot: Plot) -> None:
         child = ElementTree.Element(f"{{{_SVG}}}{tag}", {"id": f"{plot.name}-{tag}"})
         child.text = text
         root.insert(place, child)
-    width = find_width_points(root.attrib.pop("width"))
+    # in points
+    width = float(root.attrib.pop("width").removesuffix("pt"))
     root.attrib.pop("height")
     root.set("class", "plot" if width <= 400 else "plot wide")
     root.set("style", f"max-width: {width * 4 / 3:.0f}px")
     root.set("role", "img")
     root.set("aria-labelledby", f"{plot.name}-title {plot.name}-desc")
-
-
-def find_width_points(text: str) -> float:
-    """Parse the width attribute of an SVG by matplotlib, such as "360pt"; in points."""
-    return float(text.removesuffix("pt"))

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.page.charts import Chart, ChartLine, SeriesStyle, Sparkline
 from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_table
 from dlperf_slurm.reports.plots.lines import PlotPoint
@@ -69,8 +68,13 @@ def _make_section(overview: Overview, name: str, footnotes: Sequence[str]) -> Ov
     looks = tuple(_make_style(overview, row) for row in overview.rows)
     is_share = overview.has_scaling and not overview.is_inference
     trends = _make_trends(overview, looks, is_share)
+    table = tabulate_overview(overview)
+    lowest = next((trend.lowest for trend in trends if trend is not None), None)
+    if is_share and lowest is not None:
+        scaling = f"scaling: efficiency at each topology, axis from {100 * lowest:.0f} % up"
+        table = replace(table, caption=f"{table.caption}; {scaling}")
     return OverviewSection(
-        table=make_html_table(_explain_trends(overview, trends, is_share), name, footnotes),
+        table=make_html_table(table, name, footnotes),
         looks=looks,
         trends=trends,
         trend_header="scaling" if is_share else "throughput",
@@ -88,21 +92,6 @@ def _name_kind(overview: Overview, precision: str, group: str) -> str:
     differs = [len({kind[i] for kind in overview.kinds}) > 1 for i in (0, 1)]
     parts = [precision, overview.name_group(group)]
     return ", ".join(part for part, is_told in zip(parts, differs) if is_told)
-
-
-def _explain_trends(
-    overview: Overview, trends: Sequence[Optional[Sparkline]], is_share: bool
-) -> Table:
-    """Return the overview's table; for efficiencies, its caption tells the sparklines' axis.
-
-    `is_share`: the sparklines show efficiencies, not throughputs.
-    """
-    table = tabulate_overview(overview)
-    lowest = next((trend.lowest for trend in trends if trend is not None), None)
-    if not is_share or lowest is None:
-        return table
-    scaling = f"scaling: efficiency at each topology, axis from {100 * lowest:.0f} % up"
-    return replace(table, caption=f"{table.caption}; {scaling}")
 
 
 def _make_style(overview: Overview, row: OverviewRow) -> SeriesStyle:
@@ -145,7 +134,8 @@ def _make_trends(
     ]
     values = [value for row in found for _, value in row]
     highest = max(values, default=0.0)
-    lowest = _find_lowest(values) if is_share else 0.0
+    # rounded down to 10 %, at most 90 %
+    lowest = min(0.9, math.floor(10 * min(values, default=0.0)) / 10) if is_share else 0.0
     return tuple(
         Sparkline(
             look,
@@ -162,11 +152,6 @@ def _make_trends(
         else None
         for row, look, own in zip(overview.rows, looks, found)
     )
-
-
-def _find_lowest(shares: Sequence[float]) -> float:
-    """Return the lower end of sparklines: the lowest share rounded down to 10 %, at most 90 %."""
-    return min(0.9, math.floor(10 * min(shares, default=0.0)) / 10)
 
 
 def _describe_value(overview: Overview, place: int, value: float, is_share: bool) -> str:
@@ -197,7 +182,9 @@ def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[O
         points = make_points(cases, name, places, factor, by)
         shown = zip(cases.index, show.read_cells(cases), units)
         return [
-            (points[case_id], _write(cell, unit)) if case_id in points else None
+            (points[case_id], f"{cell.text} {unit} {cell.bounds}".strip())
+            if case_id in points
+            else None
             for case_id, cell, unit in shown
         ]
 
@@ -295,24 +282,10 @@ def _place(overview: Overview) -> list[float]:
     It is log2 of the number of devices or the batch size, or the index of the place if a size is
     unknown or not unique.
     """
-    sizes = [
-        0 if overview.is_inference and not place.isdigit() else _find_size(overview, place)
-        for place in overview.places
-    ]
+    if overview.is_inference:
+        sizes = [int(place) if place.isdigit() else 0 for place in overview.places]
+    else:
+        sizes = [parse_topology(place).world_size for place in overview.places]
     if 0 in sizes or len({*sizes}) < len(sizes):
         return [float(number) for number in range(len(sizes))]
     return [math.log2(size) for size in sizes]
-
-
-def _find_size(overview: Overview, place: str) -> int:
-    """Convert a label of the x axis to a number.
-
-    `place` is a batch size in an overview of inference, else a topology, whose number of devices is
-    returned.
-    """
-    return int(place) if overview.is_inference else parse_topology(place).world_size
-
-
-def _write(cell: Cell, unit: str) -> str:
-    """Format a cell's number with this unit and its bounds."""
-    return f"{cell.text} {unit} {cell.bounds}".strip()

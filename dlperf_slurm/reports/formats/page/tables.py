@@ -96,10 +96,13 @@ def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> Ht
             cells.append((cell, tuple(FootnoteMark(notes[n], n not in seen) for n in cell.marks)))
             seen.update(cell.marks)
         rows.append(tuple(cells))
-    places = tuple(_find_places(row[i] for row in table.rows) for i in range(len(table.header)))
+    places = tuple(
+        max((count_places(c.text) for c in cells if c.figure is not None), default=0)
+        for cells in zip(*table.rows)
+    )
     marks = tuple(
-        max(sum(len(str(number)) + 1 for number in row[i].marks) - 1 for row in table.rows)
-        for i in range(len(table.header))
+        max(sum(len(str(number)) + 1 for number in cell.marks) - 1 for cell in cells)
+        for cells in zip(*table.rows)
     )
     return HtmlTable(table_id, table, tuple(rows), tuple(notes.values()), places, marks)
 
@@ -112,8 +115,3 @@ def make_html_tables(
         make_html_table(table, f"{name}-{number}", footnotes)
         for number, table in enumerate(tables, start=1)
     ]
-
-
-def _find_places(cells: Iterable[Cell]) -> int:
-    """Return the maximum number of decimal places in the cells of a column."""
-    return max((count_places(cell.text) for cell in cells if cell.figure is not None), default=0)

@@ -7,7 +7,7 @@ from published_documents import lay_out_run, make_training
 
 from dlperf_slurm.published.layouts import list_layouts
 from dlperf_slurm.published.layouts.parts.document import Document
-from dlperf_slurm.published.layouts.parts.output import fit_columns, print_document, serialize
+from dlperf_slurm.published.layouts.parts.output import print_document, serialize, split_table
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.reports.plain_console import PlainConsole
 
@@ -44,23 +44,23 @@ def test_no_figure_is_folded_on_any_terminal(width):
 
 @pytest.mark.parametrize(("width", "parts"), [(400, 1), (120, 1), (80, 2), (40, 4), (30, 8)])
 def test_table_that_is_too_wide_comes_in_parts_that_begin_with_the_words(width, parts):
-    found = list(fit_columns(make_wide_table(), width))
+    found = list(split_table(make_wide_table(), width))
     assert len(found) == parts
-    assert {part[0] for part in found} == {("Framework", (Cell("pytorch"),))}
+    assert {(part.header[0], part.rows[0][0]) for part in found} == {("Framework", Cell("pytorch"))}
 
 
 def test_table_of_words_is_not_repeated_in_parts():
-    assert len(list(fit_columns(make_wide_table(), 20))) == 1
+    assert len(list(split_table(make_wide_table(), 20))) == 1
 
 
 def test_parts_have_each_column_once():
-    columns = [column for part in fit_columns(make_wide_table(), 50) for column in part[1:]]
-    assert [cell.write() for _, (cell,) in columns] == [f"{number}12345.67" for number in range(8)]
+    cells = [cell for part in split_table(make_wide_table(), 50) for cell in part.rows[0][1:]]
+    assert [cell.write() for cell in cells] == [f"{number}12345.67" for number in range(8)]
 
 
 def test_headers_are_wrapped_between_words_only():
-    (part, *_) = fit_columns(make_wide_table(), 40)
-    assert part[1][0] == "Throughput\ncolumn0"
+    (part, *_) = split_table(make_wide_table(), 40)
+    assert part.header[1] == "Throughput\ncolumn0"
 
 
 def test_texts_are_shown_as_they_are():
