@@ -32,7 +32,7 @@ from dlperf_slurm.logs.settings import ALL_SETTINGS
 from dlperf_slurm.logs.windows import STEPS, TOKENS, Window
 
 if TYPE_CHECKING:
-    from dlperf_slurm.logs import Format
+    pass
 
 SURROUNDINGS = ("hardware", "software", "date")
 DEVICES_PER_NODE = 8
@@ -149,9 +149,21 @@ def _import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
         if not options.format_name:
             names = find_formats(options.read_lines(path), options.tables)
         if len(names) == 1:
-            runs = _import_runs(path, names[0], load_format(names[0], options.tables), options)
+            log_format = load_format(names[0], options.tables)
+            parsed_runs = _drop_attempts(read_runs(log_format, options.read_lines(path)))
             around = scan_hardware(options.read_lines(path))
-            return [_place_run(run, around, options) for run in runs]
+            runs = [
+                _place_run(
+                    _import_run(path, names[0], log_format.RULES, parsed, options), around, options
+                )
+                for parsed in parsed_runs
+            ]
+            if len(runs) == 1:
+                return runs
+            return [
+                dataclasses.replace(run, log=f"{path}#{number}")
+                for number, run in enumerate(runs, start=1)
+            ]
         reason, status = _explain_format(path, names)
     except (OSError, EOFError, zlib.error) as error:
         reason, status = f"cannot be read to its end: {error}", FAILED
@@ -212,20 +224,6 @@ def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
     return failure or f"contains no timed step of a known format; {known}; {ADD_FORMAT}", status
 
 
-def _import_runs(
-    path: Path, format_name: str, log_format: "Format", options: ImportOptions
-) -> List[ImportedRun]:
-    parsed_runs = _drop_attempts(read_runs(log_format, options.read_lines(path)))
-    runs = [
-        _import_run(path, format_name, log_format.RULES, parsed, options) for parsed in parsed_runs
-    ]
-    if len(runs) == 1:
-        return runs
-    return [
-        dataclasses.replace(run, log=f"{path}#{number}") for number, run in enumerate(runs, start=1)
-    ]
-
-
 def _drop_attempts(parsed_runs: Sequence[ParsedRun]) -> List[ParsedRun]:
     """Return the runs without those that failed and were retried in the same log.
 
@@ -252,6 +250,12 @@ def _import_run(
     """Make the ImportedRun of a parsed run: settings, throughput and publisher's figure."""
     named = options.read_name(path)
     identity = complete_identity(options.settings, parsed.identity, named)
+    # the rule that the user chose, else those that suit the run
+    suiting = [
+        rule
+        for rule in rules
+        if (rule.name == options.rule_name if options.rule_name else rule.suits(parsed, identity))
+    ] or [*rules[-1:], NO_RULE]
     run = ImportedRun(
         log=str(path),
         path=path,
@@ -259,12 +263,20 @@ def _import_run(
         identity=identity,
         status=OUT_OF_MEMORY if parsed.is_out_of_memory else FAILED,
         reason=parsed.problem,
-        publisher_rule=_choose_rule(rules, parsed, identity, options).name,
+        publisher_rule=suiting[0].name,
         measured=_describe_slowest(parsed.windows),
         prints=parsed.prints,
         notes=(*parsed.notes, *_find_contradictions(options.settings, parsed.identity, named)),
     )
-    figure, rule, reason = _apply_rules(rules, parsed, identity, options)
+    figure, rule, reason = None, suiting[0], ""
+    if rules and options.rule_name and rule.name != options.rule_name:
+        known = ", ".join(repr(rule.name) for rule in rules)
+        rule, reason = (
+            rules[0],
+            f"the log format has no publisher's rule {options.rule_name!r}; known: {known}",
+        )
+    elif rule is not NO_RULE:
+        figure, rule, reason = _apply_rules(suiting, parsed, identity)
     if parsed.problem and parsed.is_gapless and _has_steps(parsed, options.least_steps):
         reason, run = (
             f"the script was stopped early: {parsed.problem}",
@@ -409,36 +421,13 @@ def _find_contradiction(parsed: ParsedRun, identity: Identity) -> str:
     )
 
 
-def _choose_rule(
-    rules: Sequence[PublisherRule], parsed: ParsedRun, identity: Identity, options: ImportOptions
-) -> PublisherRule:
-    """Return the publisher's rule that the user chose, else the first that suits the run.
-
-    If none does, it is the last rule, or NO_RULE without any.
-    """
-    for rule in rules or (NO_RULE,):
-        if rule.name == options.rule_name if options.rule_name else rule.suits(parsed, identity):
-            return rule
-    return rules[-1] if rules else NO_RULE
-
-
 def _apply_rules(
-    rules: Sequence[PublisherRule], parsed: ParsedRun, identity: Identity, options: ImportOptions
+    suiting: Sequence[PublisherRule], parsed: ParsedRun, identity: Identity
 ) -> Tuple[Optional[float], PublisherRule, str]:
-    """Return throughput, rule and reason, by the rule that the user chose or by one that suits.
+    """Return throughput and rule by the first rule that gives a throughput, and "".
 
-    That is the first suiting rule that gives a throughput. The reason says why there is none.
+    Without one, return None, the first rule, and the reason why it gives none.
     """
-    if not rules:
-        return None, NO_RULE, ""
-    if options.rule_name:
-        suiting = [rule for rule in rules if rule.name == options.rule_name]
-        if not suiting:
-            known = ", ".join(repr(rule.name) for rule in rules)
-            reason = f"the log format has no publisher's rule {options.rule_name!r}; known: {known}"
-            return None, rules[0], reason
-    else:
-        suiting = [rule for rule in rules if rule.suits(parsed, identity)]
     reasons = []
     for rule in suiting:
         try:

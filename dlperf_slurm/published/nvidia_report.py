@@ -55,17 +55,20 @@ def read_report(path: Path, options: ImportOptions) -> list[ImportedRun]:
     reports: list[Any] = data if isinstance(data, list) else [data]
     if not all(isinstance(r, dict) and {"ngpus", "bs", "metrics"} <= r.keys() for r in reports):
         return []
-    found = [
-        (str(report.get("model") or ""), figure)
-        for report in reports
-        for figure in _list_figures(report["metrics"])
-    ]
-    return [
-        _make_run(
-            f"{path}#{number}" if len(found) > 1 else str(path), path, options, model, *figure
-        )
-        for number, (model, figure) in enumerate(found, start=1)
-    ]
+    runs = []
+    for report in reports:
+        # the words of the model are the software, which tells the cases of several reports apart
+        words = str(report.get("model") or "")
+        known = Identity(software=words) if words else Identity("mxnet", "resnet50")
+        for gpus, size, metric, value in _list_figures(report["metrics"]):
+            stated = replace(
+                known, devices=int(gpus), batch_size_per_device=int(size), mode=MODES[metric]
+            )
+            identity = complete_identity(options.settings, stated, options.read_name(path))
+            runs.append(_make_run(path, identity, metric, value))
+    if len(runs) == 1:
+        return runs
+    return [replace(run, log=f"{path}#{number}") for number, run in enumerate(runs, start=1)]
 
 
 def _list_figures(metrics: Any) -> Iterator[tuple[str, str, str, Any]]:
@@ -77,38 +80,14 @@ def _list_figures(metrics: Any) -> Iterator[tuple[str, str, str, Any]]:
                     yield gpus, size, metric, value
 
 
-def _make_run(
-    log: str,
-    path: Path,
-    options: ImportOptions,
-    model: str,
-    gpus: str,
-    size: str,
-    metric: str,
-    value: Any,
-) -> ImportedRun:
-    """Make the run of one figure of a report; failed if the value is no positive number.
-
-    `log` names the run: the path, with "#2" for the second figure. `gpus`, `size` (the batch size)
-    and `metric` are keys of the report; the words of its `model` are the software, which tells the
-    cases of several reports apart.
-    """
-    known = Identity(software=model) if model else Identity(framework="mxnet", model="resnet50")
-    stated = replace(
-        known,
-        devices=int(gpus),
-        batch_size_per_device=int(size),
-        mode=MODES[metric],
-    )
-    identity = complete_identity(options.settings, stated, options.read_name(path))
+def _make_run(path: Path, identity: Identity, metric: str, value: Any) -> ImportedRun:
+    """Make the run of one figure of a report; failed if the value is no positive number."""
+    run = ImportedRun(str(path), path, FORMAT, identity, FAILED, f"{metric} is {value!r}")
     if not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        return ImportedRun(log, path, FORMAT, identity, FAILED, f"{metric} is {value!r}")
+        return run
     window = Window(rank=-1, steps=1, samples_per_s=float(value))
-    return ImportedRun(
-        log=log,
-        path=path,
-        format_name=FORMAT,
-        identity=identity,
+    return replace(
+        run,
         status=OK,
         reason="",
         samples_per_s=float(value),

@@ -31,7 +31,6 @@ from dlperf_slurm.results.case_formulas import (
     planned,
     ratio_to,
     scaled_median_of,
-    times,
 )
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, THROUGHPUT, Column, with_bounds
 from dlperf_slurm.results.labels import IDENTITY
@@ -205,7 +204,7 @@ CASES: tuple[Column, ...] = (
     declare_ratio("speedup", "ratio", "throughput divided by that of `baseline`",
         ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
     *(declare_ratio(f"{kind}_scaling_efficiency", "fraction", "`speedup` divided by the ratio "
-        f"of device counts, at the same {size}", times("speedup", divide_by_devices(is_strong)),
+        f"of device counts, at the same {size}", divide_by_devices(is_strong),
         header=f"{header}efficiency", form=SHARE)
       for kind, size, is_strong, header in (
         ("weak", "batch size per device", False, ""),

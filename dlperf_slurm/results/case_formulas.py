@@ -136,36 +136,24 @@ def formula(compute: "Callable[[Cases], Any]") -> Compute:
     return lambda cases, inputs: compute(cases)
 
 
-def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
-    """Return a formula that multiplies a ratio and its interval by a positive factor per case.
+def divide_by_devices(is_strong: bool) -> Compute:
+    """Return a formula for scaling efficiency: speedup / relative devices, with its interval.
 
-    `name` is the column of the ratio. The formula returns columns [value, low, high, is_baseline];
+    It is missing for cases of the other kind of scaling than `is_strong` says. Strong scaling has a
+    fixed global batch size. The formula returns columns [value, low, high, is_baseline];
     `is_baseline` flags a case that is its own baseline.
     """
 
     def compute(cases: Cases, inputs: CaseInputs) -> "DataFrame":
         from pandas import DataFrame
 
-        by = factor(cases)
-        parts = {part: cases[part] * by for part in (name, *with_bounds(name))}
-        return DataFrame({**parts, "is_baseline": cases[f"{name}_is_baseline"]})
-
-    return compute
-
-
-def divide_by_devices(is_strong: bool) -> "Callable[[Cases], Series]":
-    """Return a function for the factor from speedup to scaling efficiency: 1 / relative devices.
-
-    The factor is missing for cases of the other kind of scaling than `is_strong` says. Strong
-    scaling has a fixed global batch size.
-    """
-
-    def find(cases: Cases) -> "Series":
         devices = cases["baseline_case"].map(cases["world_size"]) / cases["world_size"]
         is_own_kind = (cases["global_batch_size"].astype(NUMBER) > 0) == is_strong
-        return devices.astype(NUMBER).where(is_own_kind)
+        factor = devices.astype(NUMBER).where(is_own_kind)
+        parts = {part: cases[part] * factor for part in ("speedup", *with_bounds("speedup"))}
+        return DataFrame({**parts, "is_baseline": cases["speedup_is_baseline"]})
 
-    return find
+    return compute
 
 
 def divide_by_peak(kind: str) -> "Callable[[Cases], Series]":

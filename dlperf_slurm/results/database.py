@@ -18,13 +18,11 @@ def open_database(written: Optional[Path] = None) -> "DuckDBPyConnection":
     """
     import duckdb
 
-    if written is None:
-        settings = {**SETTINGS, "enable_external_access": False, "lock_configuration": True}
-        return duckdb.connect(config=settings)
     connection = duckdb.connect(config=SETTINGS)
-    # SET does not accept query parameters
-    folder = str(written).replace("'", "''")
-    connection.execute(f"SET allowed_directories = ['{folder}/']")
+    if written is not None:
+        # SET does not accept query parameters
+        folder = str(written).replace("'", "''")
+        connection.execute(f"SET allowed_directories = ['{folder}/']")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

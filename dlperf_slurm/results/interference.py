@@ -72,18 +72,14 @@ def _describe_stolen(
     if not found:
         return
     figures = (len(found), len(shares), 100 * max(found))
+    where, why = "virtual machine on a shared host: ", ""
     if has_other_processes:
-        yield FootnoteTemplate(
-            "in {} of {} repeats a hypervisor withheld CPU time (steal), at worst {:.0f} % of the "
-            "time needed; other processes on the machine caused some of it",
-            figures,
-        )
-        return
-    is_known = all(find_worst(outcome) for outcome in valid)
-    alone = "; other processes on this machine used little CPU time" if is_known else ""
+        where, why = "", "; other processes on the machine caused some of it"
+    elif all(find_worst(outcome) for outcome in valid):
+        why = "; other processes on this machine used little CPU time"
     yield FootnoteTemplate(
-        "virtual machine on a shared host: in {} of {} repeats a hypervisor withheld CPU time "
-        f"(steal), at worst {{:.0f}} % of the time needed{alone}",
+        f"{where}in {{}} of {{}} repeats a hypervisor withheld CPU time (steal), at worst "
+        f"{{:.0f}} % of the time needed{why}",
         figures,
     )
 

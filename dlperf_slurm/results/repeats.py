@@ -299,7 +299,7 @@ REPEATS: tuple[Column, ...] = (
         "validation",
         of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
     Column("peak_memory_bytes", COUNT, "B", "largest peak memory of any rank",
-        of_record(lambda record: compute_peak_memory([record]))),
+        of_record(compute_peak_memory)),
     Column("power_watts", NUMBER, "W", "power of all devices together, mean over the "
         "measured steps",
         of_record(lambda record: compute_power_watts(record) or None)),
@@ -345,7 +345,7 @@ REPEATS: tuple[Column, ...] = (
     hide_of_record("samples_per_joule", NUMBER, _find_samples_per_joule),
     hide_of_record("joules_per_sample", NUMBER, _find_joules_per_sample),
     hide_of_record("node_joules_per_sample", NUMBER, _find_node_joules_per_sample),
-    hide_of_record("is_usage_known", FLAG, lambda r: is_usage_known([r])),
+    hide_of_record("is_usage_known", FLAG, is_usage_known),
     hide("measured_peak_tflops", NUMBER, _average_peak("flops_per_s", TERA)),
     hide("copied_gb_per_s", NUMBER, _average_peak("copied_bytes_per_s", GIGA)),
     hide_of_record("published_peak_tflops", NUMBER, _find_published_tflops),

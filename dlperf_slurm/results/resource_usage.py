@@ -28,12 +28,9 @@ UNKNOWN_PEAK_MEMORY = (
 )
 
 
-def is_usage_known(records: Sequence[Record]) -> bool:
-    """Return whether any record has telemetry or peak memory."""
-    return any(
-        record.telemetry or any(rank.peak_memory_bytes for rank in record.ranks)
-        for record in records
-    )
+def is_usage_known(record: Record) -> bool:
+    """Return whether a record has telemetry or peak memory."""
+    return bool(record.telemetry or compute_peak_memory(record))
 
 
 def list_usage_notes(records: Sequence[Record]) -> list[Note]:
@@ -58,16 +55,15 @@ def _is_peak_memory_unknown(record: Record) -> bool:
     """
     return (
         record.case.device == "cuda"
-        and is_usage_known([record])
+        and is_usage_known(record)
         and record.case.axes.script == WORKER
         and not all(rank.peak_memory_bytes for rank in record.ranks)
     )
 
 
-def compute_peak_memory(records: Sequence[Record]) -> Optional[int]:
+def compute_peak_memory(record: Record) -> Optional[int]:
     """Return the largest peak memory of any rank, in bytes; None if unknown."""
-    taken = (rank.peak_memory_bytes for record in records for rank in record.ranks)
-    return max(taken, default=0) or None
+    return max((rank.peak_memory_bytes for rank in record.ranks), default=0) or None
 
 
 def compute_power_watts(record: Record) -> float:

@@ -18,10 +18,6 @@ class Interval:
     low: float
     high: float
 
-    def scale(self, factor: float) -> "Interval":
-        """Return the interval of the same quantity multiplied by a positive factor."""
-        return Interval(factor * self.low, factor * self.high)
-
     def holds(self, value: float) -> bool:
         """Return whether a value is in the interval, ends included."""
         return self.low <= value <= self.high

@@ -205,15 +205,15 @@ def test_line_that_is_there_twice_counts_once():
     marks = fill_marks((1,), (2,))
     marks.add(LogLine(0, "", False), Mark((2,), 10.0, 1.0))
     assert len(marks.by_rank[0]) == 2
-    assert marks.problem == ""
+    assert (marks.fault, marks.gap) == ("", "")
 
 
 def test_training_that_goes_back_is_a_problem():
     says = ("goes back", "from step 2 to step 1")
-    assert_problem(fill_marks((1,), (2,), (1,), rank=-1).problem, says=("training", *says))
-    assert_problem(fill_marks((1,), (2,), (1,)).problem, says=("rank 0", *says))
-    assert fill_marks((1,), (1,)).problem
-    assert not fill_marks((1,), (1,), may_repeat=True).problem
+    assert_problem(fill_marks((1,), (2,), (1,), rank=-1).fault, says=("training", *says))
+    assert_problem(fill_marks((1,), (2,), (1,)).fault, says=("rank 0", *says))
+    assert fill_marks((1,), (1,)).fault
+    assert not fill_marks((1,), (1,), may_repeat=True).fault
 
 
 def test_window_leaves_out_the_first_interval_of_every_epoch():
@@ -359,9 +359,10 @@ def make_marks(*steps: int) -> Marks:
     ],
 )
 def test_lines_lost_within_a_run_are_named(steps, gap):
-    problem = make_marks(*steps).problem
-    assert problem.endswith(gap)
-    assert bool(problem) == bool(gap)
+    marks = make_marks(*steps)
+    assert marks.fault == ""
+    assert marks.gap.endswith(gap)
+    assert bool(marks.gap) == bool(gap)
 
 
 def test_steps_that_begin_anew_with_an_epoch_are_no_gap():
@@ -369,4 +370,4 @@ def test_steps_that_begin_anew_with_an_epoch_are_no_gap():
     for epoch in (1, 2):
         for step in (10, 20, 30, 40):
             marks.add(LogLine(0, "", False), Mark((epoch, step)))
-    assert marks.problem == ""
+    assert (marks.fault, marks.gap) == ("", "")

@@ -117,12 +117,12 @@ def test_other_batch_sizes_than_the_column_has_are_footnotes(published):
         r for r in write_rows(find_table(published, "ResNet-50: summary")) if "TensorFlow 1" in r[0]
     )
     assert row[4].startswith("[3][4] 29171.69 w/XLA")
-    assert published.footnotes == (
+    assert published.footnotes == [
         "AMP of PaddlePaddle: bsz=224 in place of 256",
         "AMP of PaddlePaddle w/DALI: bsz=196 in place of 256",
         "AMP of NGC TensorFlow 1.x w/XLA: bsz=224 in place of 256",
         "AMP of NGC TensorFlow 1.x: bsz=224 in place of 256",
-    )
+    ]
 
 
 def test_configuration_table_has_a_row_per_topology_and_a_column_per_framework(published):
@@ -203,7 +203,7 @@ def test_batch_size_of_a_ladder_stands_in_the_column_of_its_first_with_a_footnot
     table = find_table(document, "ResNet-50: summary")
     assert table.header[2] == "FP32 throughput\n(img/s)\nbsz=16"
     assert write_rows(table)[0][2] == "[1] 10.00"
-    assert document.footnotes == ("FP32 of pytorch: bsz=8 in place of 16",)
+    assert document.footnotes == ["FP32 of pytorch: bsz=8 in place of 16"]
 
 
 def test_failed_case_has_its_word_and_a_numbered_footnote():

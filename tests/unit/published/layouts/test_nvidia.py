@@ -222,8 +222,8 @@ def test_batch_sizes_that_the_job_chose_are_footnotes_where_they_differ():
     )
     (table,) = document.tables
     assert [row[1] for row in write_rows(table)] == ["10.00 [1]", "15.00 [2]"]
-    assert document.footnotes == (
+    assert document.footnotes == [
         "pytorch resnet50 1n1g fp32 bsz=max: batch size 16",
         "pytorch resnet50 1n2g fp32 bsz=max: batch size 8",
-    )
+    ]
     assert "batch size per GPU max: 16 and 8 (FP32)" in table.caption

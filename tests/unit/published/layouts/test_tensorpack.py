@@ -62,7 +62,7 @@ def test_failed_case_has_its_word_and_footnote():
 
 def test_run_without_training_says_so():
     document = lay_out_run("tensorpack", make_training("1n1g", rate=10.0, mode="infer"))
-    assert document.tables == ()
+    assert document.tables == []
     (note,) = document.notes
     assert_problem(note, says=("training",))
 
