@@ -1,10 +1,9 @@
 """Plan x site -> the text of every job script, by Jinja2; the same input gives the same bytes."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Optional
 
 import jinja2
 
@@ -56,7 +55,6 @@ def render_scripts(
     begin_all()
     files: dict[str, str] = {}
     tables = TaskTables(site, run_id, earlier)
-    environments: dict[Optional[str], BoundedEnvironment] = {}
     for group in groups:
         sites = site.resolve_each(group.kinds)
         common = get_common_site(list(sites.values()))
@@ -67,9 +65,7 @@ def render_scripts(
             files[node_file] = format_node_work(work)
         name = BASE_TEMPLATE if common.template is None else Path(common.template).name
         try:
-            if common.template not in environments:
-                environments[common.template] = _find_environment(common)
-            environment = environments[common.template]
+            environment = _find_environment(*list_template_dirs(common))
             begin_rendering()
             node_path = node_file and f"{run_dir}/{node_file}"
             scripts = make_framework_scripts(
@@ -114,14 +110,9 @@ def list_template_dirs(site: Site) -> list[Path]:
     return [*own, find_resource_dir("templates")]
 
 
-def _find_environment(site: Site) -> BoundedEnvironment:
-    """Return the Jinja2 environment for a site's templates; cached for the package's own."""
-    folders = list_template_dirs(site)
-    return _share_environment(*folders) if site.template is None else make_environment(folders)
-
-
-@cache
-def _share_environment(*template_dirs: Path) -> BoundedEnvironment:
+@lru_cache(maxsize=16)
+def _find_environment(*template_dirs: Path) -> BoundedEnvironment:
+    """Return the Jinja2 environment for templates in these folders; files that changed are read."""
     return make_environment(template_dirs)
 
 
@@ -134,7 +125,7 @@ def render_verification(
     `worker verify`.
     """
     site = site.resolve(kind)
-    environment = _find_environment(site)
+    environment = _find_environment(*list_template_dirs(site))
     command = ["verify", *options]
     script = make_framework_script(
         kind, site, command, set(), site, [str(run_dir).replace("${", "$${")]

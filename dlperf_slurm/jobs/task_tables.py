@@ -7,7 +7,7 @@ offset in the file of scripts.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
@@ -19,6 +19,7 @@ from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
 from dlperf_slurm.jobs.plan import compute_seed, make_case
 from dlperf_slurm.jobs.run_directory import CASES_FILE, EXTERNAL_SCRIPTS_FILE
+from dlperf_slurm.matrix.tables import ScriptTable
 
 # the fields of a case that differ between its array tasks
 _OF_TASK = ("attempt", "repeat", "seed")
@@ -76,11 +77,7 @@ class TaskTables:
         `names` has the script part of each kind of job ("pytorch"), `sites` the resolved site.
         Raises InputError if the command of an external script cannot be rendered.
         """
-        return "".join("\t".join(fields) + "\n" for fields in self._list_rows(group, names, sites))
-
-    def _list_rows(
-        self, group: Group, names: Mapping[JobKind, str], sites: Mapping[JobKind, Site]
-    ) -> Iterator[list[str]]:
+        lines = []
         for index, task in enumerate(group.array_tasks):
             case, kind = task.case, get_job_kind(task.case.axes)
             offset = self._case_offsets.get(case.case_id)
@@ -91,15 +88,13 @@ class TaskTables:
             job = "-" if group.tasks_per_job is None else str(index // group.tasks_per_job)
             seed = str(compute_seed(case, task.repeat))
             row = [names[kind], task.attempt_dir, find_starter(task), job, seed, str(offset)]
-            yield row if case.script_table is None else [*row, self._add_script(task)]
+            if case.script_table is not None:
+                row.append(self._add_script(task, case.script_table))
+            lines.append("\t".join(row) + "\n")
+        return "".join(lines)
 
-    def _add_script(self, task: ArrayTask) -> str:
-        assert task.case.script_table is not None, (
-            "only a case with an external script has a command"
-        )
-        text = render_external_script(
-            task.case, task.case.script_table, task.repeat, self._site.device
-        )
+    def _add_script(self, task: ArrayTask, script: ScriptTable) -> str:
+        text = render_external_script(task.case, script, task.repeat, self._site.device)
         if "\0" in text:
             raise InputError(
                 f"scripts.{task.case.axes.script}.command: contains a NUL character, which is "
