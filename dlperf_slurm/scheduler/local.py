@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dlperf_slurm.config.folders import get_host_name
+from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import open_to_append, write_file, write_once
 from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, SKIPPED, read_hold
-from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, open_run
+from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, open_run
 from dlperf_slurm.scheduler.budget import TimeBudget
 from dlperf_slurm.scheduler.machine_lock import LOOK_SECONDS, lock_machine
 from dlperf_slurm.slurm_client import DEVICE_VARIABLES, clean_environment
@@ -40,6 +41,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 _JOB_ID = r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)"
 
+START_SECONDS = 20.0
 TERMINATION_GRACE_SECONDS = 20.0
 GROUP_POLL_SECONDS = 0.1
 
@@ -60,6 +62,33 @@ def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit
     start = [sys.executable, "-c", _START, home, MODULE]
     seconds = [str(limit.seconds), str(limit.warning_seconds)]
     return [*start, str(run_dir), group_id, str(array_size), *seconds]
+
+
+def start_array_job(run: Run, group_id: str, limit: TimeLimit) -> str:
+    """Start the process that runs the array tasks of a group; return its job id.
+
+    Raises SchedulerError if it does not claim the group in time.
+    """
+    import subprocess
+
+    log = run.get_script_path(group_id).with_suffix(".local.log")
+    with open_to_append(log, root=run.path) as output:
+        process = subprocess.Popen(
+            make_command(run.path, group_id, len(run.read_tasks(group_id)), limit),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        job_id = read_claim(run.path, group_id)
+        if job_id is not None:
+            return job_id
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise SchedulerError(f"the local array job did not start; see {log}")
 
 
 def main(arguments: list[str]) -> int:

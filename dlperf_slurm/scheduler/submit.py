@@ -3,8 +3,8 @@
 import contextlib
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Optional
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import format_now
@@ -29,9 +29,6 @@ from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import make_queue_watcher
 from dlperf_slurm.scheduler.sbatch_errors import is_surely_refused
-
-if TYPE_CHECKING:
-    from submitit.core.core import Executor
 
 
 def recover_interrupted(run: Run) -> dict[str, str]:
@@ -90,23 +87,27 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
     return make_queue_watcher(run, [group_id]).find_array_job_id()
 
 
-def _make_executor(run: Run, group_id: str, lock: int, awaited: Sequence[str]) -> "Executor":
-    # imports submitit, which only a submission needs
-    from dlperf_slurm.scheduler.executors import LocalArrayExecutor, SlurmArrayExecutor
-
+def _prepare(run: Run, group_id: str, lock: int, awaited: Sequence[str]) -> Callable[[], str]:
+    """Return a function that submits a group and returns its job id; raises as `submit_group`."""
     harness = run.path / HARNESS_FILE
     if not has_file(harness, run.path):
         raise InputError(f"{harness}: is missing; was the whole run directory copied?")
     if run.manifest.scheduler == "local":
-        return LocalArrayExecutor(run, group_id, read_time_limit(run, group_id))
+        limit = read_time_limit(run, group_id)
+        return lambda: local.start_array_job(run, group_id, limit)
+    # imports submitit, which only a submission needs
+    from dlperf_slurm.scheduler.executors import SlurmArrayExecutor
+
+    script, inherit = run.get_script_path(group_id), run.manifest.inherit
     try:
-        script = run.get_script_path(group_id)
-        return SlurmArrayExecutor(script, lock, awaited, run.manifest.inherit)
+        executor = SlurmArrayExecutor(script, lock, awaited, inherit)
     except RuntimeError as error:
         # submitit raises it if srun is not on PATH
         raise SchedulerError(
             f"{group_id} was not submitted: {error}; submit from a login node"
         ) from error
+    # the executor submits the script instead of a function
+    return lambda: executor.submit(submit_group).job_id
 
 
 def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
@@ -194,9 +195,9 @@ def submit_group(
     or ("", why it was refused). Raises SchedulerError, JournalError, or InputError if a file that
     the jobs need is missing.
     """
-    executor = _make_executor(run, group_id, lock, awaited)
+    submit = _prepare(run, group_id, lock, awaited)
     append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
-    array_job_id, refusal = _call_sbatch(run, group_id, executor)
+    array_job_id, refusal = _call_sbatch(run, group_id, submit)
     if array_job_id:
         _journal_submitted(run, group_id, array_job_id)
         return array_job_id, ""
@@ -206,11 +207,10 @@ def submit_group(
     return "", refusal
 
 
-def _call_sbatch(run: Run, group_id: str, executor: "Executor") -> tuple[str, str]:
-    """Submit a group with its executor; return its job id and "", or "" and Slurm's message."""
+def _call_sbatch(run: Run, group_id: str, submit: Callable[[], str]) -> tuple[str, str]:
+    """Call `submit`, which submits a group; return its job id and "", or "" and Slurm's message."""
     try:
-        # the executor submits the group's script instead of this function
-        return executor.submit(submit_group).job_id, ""
+        return submit(), ""
     except SchedulerError as error:
         if is_surely_refused(str(error)):
             return "", str(error)

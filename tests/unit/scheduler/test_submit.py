@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from builders import IMPORT_DIR, make_site, print_queue, show_queue, write_matrix, write_program
@@ -368,6 +369,30 @@ def test_array_job_of_a_block_waits_for_those_of_the_block_before(home, run_of_b
     submit_run(run_of_blocks, lambda line: None)
     assert list_dependencies(home) == DEPENDENCIES
     assert open_run(run_of_blocks.path).manifest.cases[0].blocks == 3
+
+
+opened: list[str] = []
+
+
+def note_open(event, arguments):
+    if event == "open" and isinstance(arguments[0], (bytes, str)):
+        opened.append(os.fsdecode(arguments[0]))
+
+
+@pytest.fixture(scope="module")
+def watched_files():
+    """Python never forgets such a hook; it only lists names."""
+    sys.addaudithook(note_open)
+
+
+def test_array_tasks_of_a_group_are_not_read_again_for_each_other_group(
+    watched_files, run_of_blocks
+):
+    opened.clear()
+    submit_run(run_of_blocks, lambda line: None)
+    counts = Counter(Path(name).name for name in opened if name.endswith(".tasks"))
+    assert len(counts) == 6
+    assert max(counts.values()) <= 3
 
 
 def test_block_after_one_that_was_refused_waits_for_its_mending(home, bin_dir, run_of_blocks):
