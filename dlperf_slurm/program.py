@@ -25,18 +25,14 @@ def find_command() -> str:
         return f"{_quote(python)} -m {os.path.basename(folder)}"
     if name != PROGRAM:
         return PROGRAM
-    on_path = next(filter(os.path.isfile, _list_places()), "")
+    places = (os.path.join(folder, PROGRAM) for folder in os.get_exec_path())
+    on_path = next(filter(os.path.isfile, places), "")
     return PROGRAM if on_path and os.path.samefile(on_path, started) else _quote(started)
 
 
 def find_results_dir() -> str:
     """Return the default folder of runs: $DLPERF_SLURM_RESULTS, or "results"."""
     return os.environ.get("DLPERF_SLURM_RESULTS") or "results"
-
-
-def _list_places() -> "list[str]":
-    """List the paths where a shell looks for this tool's console script, in the order of PATH."""
-    return [os.path.join(folder, PROGRAM) for folder in os.get_exec_path()]
 
 
 def _quote(word: str) -> str:

@@ -129,18 +129,18 @@ def group_by_node(
     by_node: dict[str, list[ArrayTask]] = {node: [] for node in nodes}
     for task in tasks:
         by_node[get_node(task.repeat, nodes)].append(task)
+
+    def get_block(task: ArrayTask) -> int:
+        # so that all nodes measure a block at about the same time
+        return (task.repeat - 1) // len(nodes)
+
     return tuple(
-        replace(group, node=node, array_tasks=_sort_by_block(group.array_tasks, len(nodes)))
+        replace(group, node=node, array_tasks=tuple(sorted(group.array_tasks, key=get_block)))
         for node, own in by_node.items()
         for group in group_array_tasks(
             own, site, max_array_size, f"-{node.replace(',', '+')}{suffix}"
         )
     )
-
-
-def _sort_by_block(tasks: Sequence[ArrayTask], node_count: int) -> tuple[ArrayTask, ...]:
-    """Sort tasks by block, so that all nodes measure a block at about the same time."""
-    return tuple(sorted(tasks, key=lambda task: (task.repeat - 1) // node_count))
 
 
 def _cut(tasks: Sequence[ArrayTask], job_site: Site, max_jobs: int, group_id: str) -> list[Group]:

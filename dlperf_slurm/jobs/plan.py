@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Optional
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.folders import get_creation_command
@@ -18,7 +17,6 @@ from dlperf_slurm.jobs.manifest import compute_block
 from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, MatrixCase
 from dlperf_slurm.matrix.settings import find_least_seconds
-from dlperf_slurm.matrix.tables import ScriptTable
 
 # Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0
 DEFAULT_MAX_ARRAY_SIZE = 1001
@@ -194,23 +192,11 @@ def compute_seed(case: MatrixCase, repeat: int) -> int:
     return case.protocol.seed + (repeat - 1 if case.training.epochs else 0)
 
 
-def describe_script(script: Optional[ScriptTable]) -> dict[str, Any]:
-    """Return the fields of a case that its external script sets; none for our worker."""
-    if script is None:
-        return {}
-    return {
-        "log_format": script.format,
-        "log_rule": script.rule or None,
-        "tokens_per_sample": script.tokens_per_sample or 0,
-        "flops_per_sample": script.flops_per_sample or 0.0,
-    }
-
-
 def make_case(case: MatrixCase, job_site: Site, run_id: str, repeat: int, attempt: int) -> Case:
     """Return the case as the worker reads it; `job_site` is the site resolved for its job kind."""
     limit_mib = case.protocol.memory_limit_mib_per_device
     has_files = case.axes.data in (FOLDER, DALI) and case.dataset
-    of_script = describe_script(case.script_table)
+    script = case.script_table
     return Case(
         run_id=run_id,
         case_id=case.case_id,
@@ -230,5 +216,9 @@ def make_case(case: MatrixCase, job_site: Site, run_id: str, repeat: int, attemp
         training=case.training,
         telemetry_interval_seconds=case.protocol.telemetry_interval_seconds,
         stall_seconds=case.protocol.stall_seconds,
-        **{**of_script, **find_least_seconds(case.protocol, case.axes, case.training.epochs)},
+        log_format=script.format if script else None,
+        log_rule=(script.rule or None) if script else None,
+        tokens_per_sample=(script.tokens_per_sample or 0) if script else 0,
+        flops_per_sample=(script.flops_per_sample or 0.0) if script else 0.0,
+        **find_least_seconds(case.protocol, case.axes, case.training.epochs),
     )

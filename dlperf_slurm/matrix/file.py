@@ -96,7 +96,11 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
         _check_scripts(matrix, reporter)
     raise_problems(reporter.problems)
     assert matrix is not None, "an invalid matrix has at least one problem"
-    return MatrixFile(path.stem, write_merged(toml) if assignments else toml, matrix)
+    if assignments:
+        # the run keeps the merged values, and the first line names the `--set` options
+        text = f"# {toml.label!a}\n{tomli_w.dumps(toml.data)}"
+        toml = dataclasses.replace(toml, text=text)
+    return MatrixFile(path.stem, toml, matrix)
 
 
 def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
@@ -108,11 +112,6 @@ def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
     merged, _ = merge_layers(layers)
     options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
     return TomlFile(f"{toml.label} {options}", "", merged)
-
-
-def write_merged(toml: TomlFile) -> TomlFile:
-    """Return the file with its merged values as TOML; the first line names the `--set` options."""
-    return dataclasses.replace(toml, text=f"# {toml.label!a}\n{tomli_w.dumps(toml.data)}")
 
 
 def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str, Any, str]]:

@@ -7,7 +7,7 @@ doctor's probe job, and the controller sends the jobs of some users instead of a
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
@@ -77,7 +77,8 @@ class QueueWatcher:
 
     A job belongs to the run if its name is one of `job_names`, or if its script is in `scripts_dir`
     (after a rename); job ids alone do not identify it, because Slurm reuses them. `since` is when
-    the run was created; jobs of this user and of `user_ids` are watched.
+    the run was created; jobs of this user and of `user_ids` are watched. `followed` are the array
+    tasks ("7_3") that are looked up in sacct if squeue has none of them.
     """
 
     def __init__(
@@ -99,10 +100,6 @@ class QueueWatcher:
         self.calls = {"squeue": 0, "sacct": 0}
         # rows of the run's array tasks in the last squeue output
         self.queue: dict[str, QueueRow] = {}
-
-    def follow(self, job_ids: Iterable[str]) -> None:
-        """Set the array tasks ("7_3") that are looked up in sacct if squeue has none of them."""
-        self.followed = set(job_ids)
 
     def update(self) -> None:
         """Call squeue, and sacct for jobs that squeue no longer lists.
@@ -323,9 +320,6 @@ class ProcessWatcher:
         self._rows: dict[str, QueueRow] = {}
         self.calls: dict[str, int] = {}
         self.queue: dict[str, QueueRow] = {}
-
-    def follow(self, job_ids: Iterable[str]) -> None:
-        self.followed = set(job_ids)
 
     def update(self) -> None:
         """Check which processes live: their tasks are PENDING, those of other processes UNKNOWN.

@@ -68,7 +68,10 @@ def stage_retry(
         ended = _list_ended(run)
         if ended:
             site = read_site(run)
-            _check_environments(run, list(ended), site)
+            kinds = {case.case_id: get_job_kind(case.axes) for case in run.manifest.cases}
+            sites = site.resolve_each(kinds[task.case_id] for task in ended)
+            if missing := list_missing_environments(sites):
+                raise EnvironmentMissingError("\n".join(missing))
             needed = _count_needed(run, list(ended))
             if run.manifest.nodes:
                 # a sweep names the node of each job
@@ -78,13 +81,6 @@ def stage_retry(
                 report(describe_too_few(site, needed))
             _stage(run, list(ended), excluding)
     return len(ended)
-
-
-def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
-    kinds = {case.case_id: get_job_kind(case.axes) for case in run.manifest.cases}
-    missing = list_missing_environments(site.resolve_each(kinds[task.case_id] for task in tasks))
-    if missing:
-        raise EnvironmentMissingError("\n".join(missing))
 
 
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:

@@ -155,7 +155,7 @@ class Tracker:
             for task, is_final in unfinished
             if not is_final
         }
-        self.watcher.follow(task.get_job_id(job_id) for task, job_id in jobs.items() if job_id)
+        self.watcher.followed = {task.get_job_id(job_id) for task, job_id in jobs.items() if job_id}
         try:
             self.watcher.update()
             self.poll_count += 1
@@ -225,18 +225,18 @@ class Tracker:
         decision = facts.decide()
         if row.state not in ("", COMPLETED, UNKNOWN):
             self._grace.forget(facts)
-        elif decision.state in (UNKNOWN, COMPLETING) and self._is_overdue(facts):
+        elif (
+            decision.state in (UNKNOWN, COMPLETING)
+            and facts.row is not None
+            and facts.row.state in (UNKNOWN, COMPLETED)
+            and self._grace.is_over(facts)
+        ):
             facts = facts._replace(row=row._replace(is_overdue=True))
             decision = facts.decide()
         detail = describe_state(facts, decision)
         state = TaskState(task, facts.array_job_id, decision.state, detail, facts.start)
         self._keep(CachedState(state, seen, row, files), facts)
         return state
-
-    def _is_overdue(self, facts: TaskFacts) -> bool:
-        """Return whether an array task has been missing for longer than the grace period."""
-        is_asked = facts.row is not None and facts.row.state in (UNKNOWN, COMPLETED)
-        return is_asked and self._grace.is_over(facts)
 
     def _is_current(self, cached: CachedState, task: RunTask, seen: MarkerState) -> bool:
         """Return whether a cached state still applies: markers, files and queue are unchanged."""

@@ -59,7 +59,7 @@ def test_who_waits_is_told_which_run_has_the_machine(folder):
             ("first-run", ""),
         ):
             watcher = ProcessWatcher(run_id)
-            watcher.follow([f"{job_id}_0"])
+            watcher.followed = {f"{job_id}_0"}
             watcher.update()
             assert watcher.get_row(f"{job_id}_0").reason == reason
     assert get_first_in_queue() == ""

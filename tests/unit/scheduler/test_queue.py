@@ -23,7 +23,7 @@ NAME = "run.1n1g"
 
 def make_watcher(*array_task_ids):
     watcher = QueueWatcher([NAME], datetime(2024, 5, 1), Path("/run/scripts"))
-    watcher.follow(f"7_{array_task_id}" for array_task_id in array_task_ids)
+    watcher.followed = {f"7_{array_task_id}" for array_task_id in array_task_ids}
     return watcher
 
 
