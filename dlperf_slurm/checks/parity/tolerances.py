@@ -116,6 +116,11 @@ class Agreement:
     found: Optional[Parity] = None
 
     @property
+    def names(self) -> list[str]:
+        """The first cells of a row."""
+        return [self.framework, self.model, self.variant]
+
+    @property
     def verdict(self) -> str:
         """The problem, or the checks that exceed their tolerance, or "same"."""
         if self.problem:
@@ -282,8 +287,7 @@ PARITY_HEADER = (
 def make_parity_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
     """Make the rows of the parity table, one per comparison: values, differences, and verdict."""
     return [
-        [*_name(agreement, agreement.variant), *_show_parity(agreement), agreement.verdict]
-        for agreement in agreements
+        [*agreement.names, *_show_parity(agreement), agreement.verdict] for agreement in agreements
     ]
 
 
@@ -320,15 +324,10 @@ def make_data_parallel_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
     empty = ["-"] * (len(DATA_PARALLEL_HEADER) - 5)
     return [
         [
-            *_name(agreement, agreement.variant),
+            *agreement.names,
             agreement.reference,
             *([f"{check.difference:.0e}" for check in agreement.checks] or empty),
             agreement.verdict,
         ]
         for agreement in agreements
     ]
-
-
-def _name(agreement: Agreement, variant: str) -> list[str]:
-    """Return the first cells of a row: framework, model and the variant."""
-    return [agreement.framework, agreement.model, variant]

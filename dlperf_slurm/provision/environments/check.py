@@ -4,7 +4,7 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from dlperf_slurm.config.folders import find_managed_environment, get_creation_command
@@ -67,15 +67,8 @@ class EnvironmentCheck:
 
     @property
     def row(self) -> list[str]:
-        return [
-            self.framework,
-            self.python,
-            self.state,
-            self.version,
-            self.mpi,
-            self.horovod,
-            self.gpu,
-        ]
+        """The cells: all fields but `problems`."""
+        return [*astuple(self)[:-1]]
 
     def is_broken(self, is_wanted: bool) -> bool:
         """Return whether an environment has to be fixed.

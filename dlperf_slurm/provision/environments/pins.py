@@ -132,7 +132,10 @@ def read_pins(framework: str, device: str = "cpu") -> Pins:
         pythons=tuple(read("python")),
         module=read("import")[0],
         can_have_horovod=read("horovod") == ["yes"] and (device != CUDA or bool(read("nvcc"))),
-        needs=tuple(_read_needs(texts)),
+        needs=tuple(
+            SystemRequirement(program, reason)
+            for program, reason in re.findall(r"(\S+) \((.+?)\)", " ".join(read("needs")))
+        ),
         built=tuple(read("build")),
         pip_options=tuple(read("install")),
         cuda_libraries=tuple(read("cuda-libraries")),
@@ -183,9 +186,3 @@ def _find_value(texts: Sequence[str], key: str) -> Optional[str]:
     """Return the value of a setting, a comment "# key: value" in the pins files, or None."""
     found = (re.search(rf"^# {key}: (.+)$", text, re.M) for text in texts)
     return next((match[1] for match in found if match), None)
-
-
-def _read_needs(texts: Sequence[str]) -> list[SystemRequirement]:
-    """Parse the setting "needs", such as "g++ (torch.compile)"."""
-    pairs = re.findall(r"(\S+) \((.+?)\)", _find_value(texts, "needs") or "")
-    return [SystemRequirement(program, reason) for program, reason in pairs]

@@ -67,7 +67,9 @@ def make_stubs(installation: Installation, module: str, libraries: Sequence[str]
     users = [*installation.site_packages.glob(f"{module}/*.so"), *folder.glob("*.so*")]
     symbols = [symbol for path in users for symbol in list_undefined_symbols(path)]
     for library in missing:
-        names = sorted({name for name, _, origin in map(_split, symbols) if origin == library})
+        # "name@version"
+        pairs = (symbol.partition("@") for symbol in symbols)
+        names = sorted({name for name, _, version in pairs if version == library})
         build_stub(library, names, folder / library)
     installation.report_progress(
         f"no {', '.join(missing)} on this machine: the environment contains empty stub libraries, "
@@ -118,8 +120,3 @@ def define(name: str) -> str:
     if name.endswith(("String", "StatusName")):
         return TEXT.format(name)
     return FAILURE.format(name)
-
-
-def _split(symbol: str) -> tuple[str, str, str]:
-    """Split a symbol of nm(1), "name@version", into name, separator and version."""
-    return symbol.partition("@")

@@ -1,7 +1,8 @@
 """What Slurm reports of a cluster, and a login node's tools -> the text of a usable site file."""
 
 import json
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator
 from typing import Optional
 
 from dlperf_slurm.provision.sites.login_node import LoginNodeTools
@@ -57,16 +58,15 @@ def choose_partition(survey: Survey, device: Optional[str]) -> Optional[Partitio
     Prefers partitions with GPUs unless `device` is "cpu". Returns None if Slurm reports no
     partition that is up and that the user may use.
     """
-    usable = [known for known in survey.partitions if known.is_up and _is_allowed(known, survey)]
+    accounts = survey.accounts
+    usable = [
+        known
+        for known in survey.partitions
+        if known.is_up and (not accounts or any(_accepts(known, account) for account in accounts))
+    ]
     with_gpus = [known for known in usable if known.gpus_per_node]
     fitting = with_gpus if with_gpus and device != "cpu" else usable
     return max(fitting, key=lambda known: (known.is_default, known.node_count), default=None)
-
-
-def _is_allowed(partition: Partition, survey: Survey) -> bool:
-    """Return whether a partition accepts one of the user's accounts."""
-    accounts = survey.accounts
-    return not accounts or any(_accepts(partition, account) for account in accounts)
 
 
 def _write_partition(survey: Survey, chosen: Optional[Partition]) -> Iterator[str]:
@@ -209,7 +209,15 @@ def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
     yield ""
     if tools.modules:
         yield "# Modules that jobs may need; those of frameworks are under [environments.NAME]."
-        yield from _wrap("#   ", tools.modules)
+        margin = "#   "
+        yield from textwrap.wrap(
+            " ".join(tools.modules),
+            width=100,
+            initial_indent=margin,
+            subsequent_indent=margin,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         yield f"# modules = [{_quote(tools.modules[0])}]"
     else:
         yield f"{ASK} are there modules for CUDA and MPI? `module avail` lists none here"
@@ -223,18 +231,6 @@ def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
             f"{ASK} can jobs use containers? no container runtime is on PATH, and srun has no "
             "option for containers"
         )
-
-
-def _wrap(before: str, words: Sequence[str], width: int = 100) -> Iterator[str]:
-    """Wrap words into lines of at most `width` characters that begin with `before`."""
-    line = ""
-    for word in words:
-        if line and len(before) + len(line) + len(word) + 1 > width:
-            yield before + line
-            line = ""
-        line = f"{line} {word}".strip()
-    if line:
-        yield before + line
 
 
 def _write_time_limit(partition: Optional[Partition]) -> Iterator[str]:
