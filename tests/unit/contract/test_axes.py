@@ -120,11 +120,6 @@ class Way:
         return CaseOutcomes(self.planned, (outcome,))
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def read(axes: dict[str, Any], **tables: Any):
     """Read a matrix file with these axes added to BASE."""
     data = {

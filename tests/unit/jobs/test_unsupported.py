@@ -16,11 +16,6 @@ from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.worker.frameworks import list_frameworks
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def explain(case, site=None):
     site = site or make_site()
     return explain_unsupported(case, make_case(case, site, "run", 1, 1), site)

@@ -20,11 +20,6 @@ batch_size_per_device = 8
 """
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def list_cases(lines: str):
     return expand_matrix(read_matrix(write_matrix(HEAD + lines))).cases
 
