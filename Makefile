@@ -105,7 +105,7 @@ test-browser: .venv/installed-dev
 	$(BIN)/python $(PYTEST) tests/browser
 
 test-worker: $(ENVIRONMENTS)/pytorch/with-pytest
-	$(PYTORCH) $(PYTEST) -n 2 tests/worker --framework pytorch $(BRIEF_WORKER) || \
+	$(PYTORCH) $(PYTEST) -n 2 --dist worksteal tests/worker --framework pytorch $(BRIEF_WORKER) || \
 	  $(PYTORCH) $(PYTEST) tests/worker --framework pytorch $(BRIEF_WORKER) $(AGAIN)
 
 # a run of the wheel, from matrix to report
