@@ -171,9 +171,21 @@ def unfold(folder):
 
 def await_starts(attempt):
     """Wait until all ranks have started."""
-    deadline = time.monotonic() + LAUNCH_SECONDS
-    while len(attempt.list_pids()) < attempt.case.world_size and time.monotonic() < deadline:
-        time.sleep(0.05)
+    await_that(lambda: len(attempt.list_pids()) == attempt.case.world_size, LAUNCH_SECONDS)
+
+
+def await_ends(attempt):
+    """Wait until no rank that has started runs any more."""
+    assert attempt.list_pids()
+    await_that(lambda: not any(map(is_running, attempt.list_pids())), 10)
+
+
+def await_that(is_so, seconds=60):
+    """Poll until `is_so()`; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"did not come about in {seconds} s"
+        time.sleep(0.02)
 
 
 def is_running(pid):

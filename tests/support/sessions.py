@@ -102,6 +102,17 @@ def find_update_difference(case, initial, final, expected):
     return parity.compute_update_difference(initial, final, expected, zero_gradients)
 
 
+def follow_rule(session, case, take_step, steps):
+    """Return the difference after `steps` calls of `take_step` from the update rule in float64."""
+    rule = make_optimizer(case, make_definition(case))
+    initial = session.read_weights()
+    expected = {name: values.astype("float64") for name, values in initial.items()}
+    for _ in range(steps):
+        rule.update(expected, session.compute_gradients())
+        take_step()
+    return find_update_difference(case, initial, session.read_weights(), expected)
+
+
 def make_definition(case):
     return load_model(case.model).Definition(**case.model_parameters)
 
@@ -166,6 +177,54 @@ def find_lack(case):
     adapter = load_adapter(case.axes.framework)
     find_lack_of_cpu = getattr(adapter, "find_lack_of_cpu", lambda case: None)
     return find_unsupported(case) or find_lack_of_cpu(case) or ""
+
+
+def assert_cross_entropy(compute, smoothing, logits_scale=100):
+    """Assert that compute(logits [16, 5], labels [16]) is the cross-entropy, by NumPy in float64.
+
+    So is that of labels which are probabilities, [16, 5].
+    """
+    import numpy
+
+    random = numpy.random.RandomState(0)
+    logits = (logits_scale * random.standard_normal((16, 5))).astype("float32")
+    labels = random.randint(0, 5, 16)
+    likelihoods = logits - numpy.logaddexp.reduce(logits.astype("float64"), 1, keepdims=True)
+    target = smoothing / 5 + (1 - smoothing) * numpy.eye(5)[labels]
+    expected = -(target * likelihoods).sum(1).mean()
+    for each in (labels, numpy.eye(5, dtype="float32")[labels]):
+        assert float(compute(logits, each)) == pytest.approx(expected, rel=1e-5)
+
+
+def assert_moved_statistics(mean, variance, y):
+    """Assert that running statistics took a tenth of the unbiased ones of y [..., channel]."""
+    rows = y.reshape(-1, y.shape[-1])
+    assert mean.ravel() == pytest.approx(0.1 * rows.mean(axis=0), rel=1e-4)
+    assert variance.ravel() == pytest.approx(0.9 + 0.1 * rows.var(axis=0, ddof=1), rel=1e-5)
+
+
+def assert_slope(session, move, norm, distance):
+    """Assert that the loss rises by `norm` per distance along a gradient of this norm.
+
+    `move(share)` sets a parameter to its start plus this share of its gradient.
+    """
+    losses = []
+    for side in (distance, -distance):
+        move(side / norm)
+        session.compute_gradients()
+        losses.append(session.read_loss())
+    assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=2e-2)
+
+
+def assert_scale_changes_nothing(case):
+    """Assert that gradients and updates with a constant loss scale are those without one."""
+    plain, scaled = (start(vary(case, loss_scale=scale)) for scale in ("dynamic", 128))
+    difference = compute_difference(scaled.compute_gradients(), plain.compute_gradients())
+    assert difference.relative < 1e-6
+    for session in (plain, scaled):
+        session.step()
+    assert compute_difference(scaled.read_weights(), plain.read_weights()).relative < 1e-6
+    assert scaled.read_loss() == pytest.approx(plain.read_loss(), rel=1e-6)
 
 
 def follow_learning_rates(session, case):

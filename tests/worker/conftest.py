@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from support import attempts, frozen_code
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 def pytest_addoption(parser):
@@ -80,16 +80,41 @@ def every_cpu():
 
 
 @pytest.fixture
-def fake_nvml(tmp_path, monkeypatch):
-    """Return a function that puts these GPUs behind a fake pynvml, also in child processes."""
+def install_modules(tmp_path, monkeypatch):
+    """Return a function that puts modules with these texts first, also in child processes."""
 
-    def install(*devices):
-        shutil.copy(str(CHECKOUT / "tests/support/fake_pynvml.py"), str(tmp_path / "pynvml.py"))
+    def install(**texts):
+        for name, text in texts.items():
+            (tmp_path / f"{name}.py").write_text(text)
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        for name in VISIBLE:
+            monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(CHECKOUT)]))
-        monkeypatch.setenv("FAKE_NVML", json.dumps(devices))
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, "pynvml", raising=False)
 
     yield install
-    sys.modules.pop("pynvml", None)
+    for name in ("amdsmi", "pynvml"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def fake_nvml(install_modules, monkeypatch):
+    """Return a function that puts these GPUs behind a fake pynvml."""
+
+    def install(*devices):
+        monkeypatch.setenv("FAKE_NVML", json.dumps(devices))
+        install_modules(pynvml=(CHECKOUT / "tests/support/fake_pynvml.py").read_text())
+
+    return install
+
+
+@pytest.fixture
+def fake_amd_smi(install_modules, monkeypatch):
+    """Return a function that puts these GPUs behind a fake amdsmi; NVML is missing."""
+
+    def install(*devices):
+        monkeypatch.setenv("FAKE_AMD_SMI", json.dumps(devices))
+        fake = (CHECKOUT / "tests/support/fake_amdsmi.py").read_text()
+        install_modules(amdsmi=fake, pynvml="raise ImportError")
+
+    return install

@@ -169,14 +169,7 @@ def test_accumulation_begins_anew_in_every_step(framework, adapter):
     case = sessions.make_case(framework, "resnet50", gradient_accumulation=3)
     sessions.skip_unsupported(case)
     session = sessions.start(case)
-    rule = make_optimizer(case, sessions.make_definition(case))
-    take_step = Step(session, None, case, 2)
-    initial = session.read_weights()
-    expected = {name: values.astype("float64") for name, values in initial.items()}
-    for _ in range(2):
-        rule.update(expected, session.compute_gradients())
-        take_step()
-    found = sessions.find_update_difference(case, initial, session.read_weights(), expected)
+    found = sessions.follow_rule(session, case, Step(session, None, case, 2), 2)
     assert found.relative < 1e-4, found
 
 
@@ -204,13 +197,7 @@ def test_each_optimizer_follows_its_update_rule(framework, adapter, optimizer_mo
     case = sessions.make_case(framework, model, optimizer=optimizer)
     sessions.skip_unsupported(case)
     session = sessions.start(case)
-    rule = make_optimizer(case, sessions.make_definition(case))
-    initial = session.read_weights()
-    expected = {name: values.astype("float64") for name, values in initial.items()}
-    for _ in range(3):
-        rule.update(expected, session.compute_gradients())
-        session.step()
-    found = sessions.find_update_difference(case, initial, session.read_weights(), expected)
+    found = sessions.follow_rule(session, case, session.step, 3)
     assert found.relative < 1e-5, found
 
 

@@ -1,11 +1,7 @@
 """AMD's GPUs by an AMD SMI of the test's own: samples, facts, and which one a rank drives."""
 
-import json
 import math
 import os
-import shutil
-import sys
-from pathlib import Path
 
 import pytest
 from support.attempts import CASE
@@ -16,14 +12,11 @@ from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import find_device_uuid
 from dlperf_slurm.worker.provenance.gpu import describe_gpus, describe_rocm
 from dlperf_slurm.worker.telemetry import Sampler
-from dlperf_slurm.worker.telemetry.series import CLOCK, ENERGY, POWER, THROTTLE, summarize_samples
 from dlperf_slurm.worker.telemetry.sources import choose_devices, open_devices
+from dlperf_slurm.worker.telemetry.series import CLOCK, ENERGY, POWER, THROTTLE, summarize_samples
 
-FAKE_AMDSMI = Path(__file__).resolve().parents[1] / "support" / "fake_amdsmi.py"
-CHECKOUT = Path(__file__).resolve().parents[2]
 CUDA = vary(CASE, device="cuda")
 FIRST, SECOND = (RankInfo(rank, rank, 2, "n1", "127.0.0.1", 0) for rank in (0, 1))
-VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 MI300X = {
     "gpu_asic_info": {"market_name": "AMD Instinct MI300X", "device_id": "0x74a1"},
     # the first answer is to the reading before the window
@@ -49,26 +42,6 @@ MI250X = {
     "power_info": {"average_socket_power": 480},
     "clock_info": {"cur_clk": 1700, "max_clk": 1700},
 }
-
-
-@pytest.fixture
-def fake_amd_smi(tmp_path, monkeypatch):
-    """Return a function that puts these GPUs behind a fake amdsmi; NVML is missing."""
-
-    def install(*devices):
-        shutil.copy(str(FAKE_AMDSMI), str(tmp_path / "amdsmi.py"))
-        (tmp_path / "pynvml.py").write_text("raise ImportError")
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(CHECKOUT)]))
-        monkeypatch.setenv("FAKE_AMD_SMI", json.dumps(devices))
-        for name in VARIABLES:
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        for name in ("amdsmi", "pynvml"):
-            monkeypatch.delitem(sys.modules, name, raising=False)
-
-    yield install
-    for name in ("amdsmi", "pynvml"):
-        sys.modules.pop(name, None)
 
 
 def name_gpu(uuid, **facts):

@@ -155,16 +155,14 @@ def test_gradient_is_the_slope_of_the_loss(model):
     running = sessions.start(make_case(model))
     gradients, weights = running.compute_gradients(), running._state.weights
     for name in LARGE_GRADIENTS[model]:
+
+        def move(share, name=name):
+            moved = weights[name] + share * gradients[name]
+            running._state = running._state._replace(weights={**weights, name: moved})
+
         norm = measure_norm([gradients[name]])
         # large enough for float32, small enough to be linear
-        distance = 0.001 / norm
-        losses = []
-        for sign in (1, -1):
-            moved = weights[name] + sign * distance * gradients[name] / norm
-            running._state = running._state._replace(weights={**weights, name: moved})
-            running.compute_gradients()
-            losses.append(running.read_loss())
-        assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=0.02)
+        sessions.assert_slope(running, move, norm, 1e-3 / norm)
 
 
 def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
@@ -215,15 +213,13 @@ def test_loaded_images_are_a_copy_in_the_layout_of_the_case():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_cross_entropy_of_probabilities_is_that_of_their_classes(smoothing):
-    random = numpy.random.RandomState(0)
-    logits = 10 * random.standard_normal((16, 5)).astype("float32")
-    labels = random.randint(0, 5, 16)
-    losses = [
-        float(layers.cross_entropy(jnp.array(logits), jnp.array(each), smoothing))
-        for each in (labels, numpy.eye(5, dtype="float32")[labels])
-    ]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+def test_cross_entropy_is_that_of_numpy(smoothing):
+    sessions.assert_cross_entropy(
+        lambda logits, labels: layers.cross_entropy(
+            jnp.array(logits), jnp.array(labels), smoothing
+        ),
+        smoothing,
+    )
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy
@@ -179,16 +178,7 @@ def test_rank_that_fails_ends_the_others_in_bounded_time(failed, scenario):
     attempt = failed[scenario]
     assert attempt.exit_code != 0
     assert attempt.seconds < FAILURE_GRACE_SECONDS + LAUNCH_SECONDS
-    await_ends(attempt)
-
-
-def await_ends(attempt):
-    pids = attempt.list_pids()
-    assert pids
-    deadline = time.monotonic() + 10
-    while any(map(attempts.is_running, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not [pid for pid in pids if attempts.is_running(pid)]
+    attempts.await_ends(attempt)
 
 
 @pytest.mark.integration

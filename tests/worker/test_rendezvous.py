@@ -358,13 +358,13 @@ def test_ranks_that_all_fail_know_it(ranks, ends):
     barriers = [one.Dup().Ibarrier() for one in ranks[:2]]
     assert not any(barrier.Test() for barrier in barriers)
     barriers.append(ranks[2].Dup().Ibarrier())
-    await_that(lambda: all(barrier.Test() for barrier in barriers))
+    attempts.await_that(lambda: all(barrier.Test() for barrier in barriers))
     assert ends == []
 
 
 def test_rank_that_aborts_ends_all_others(ranks, ends, lost, capfd):
     ranks[1].Abort(1)
-    await_that(lambda: len(ends) >= 3)
+    attempts.await_that(lambda: len(ends) >= 3)
     written = capfd.readouterr().err
     assert "rank 0 ends: rank 1 " in written
     assert "rank 2 ends: rank 1 " in written
@@ -373,7 +373,7 @@ def test_rank_that_aborts_ends_all_others(ranks, ends, lost, capfd):
 
 def test_rank_whose_message_cannot_be_read_ends_all(ranks, ends, lost, capfd):
     ranks[1]._channels[0].send(("allgather", Unreadable()))
-    await_that(lambda: len(ends) >= 2)
+    attempts.await_that(lambda: len(ends) >= 2)
     assert lost[0] == (1, socket.gethostname())
     assert "'no number'" in capfd.readouterr().err
 
@@ -385,18 +385,10 @@ def test_end_of_a_process_is_seen_though_a_child_of_it_lives(ranks, lost):
         threading.Event().wait(20)
         os.kill(os.getpid(), 9)
     ranks[1]._close()
-    await_that(lambda: lost)
+    attempts.await_that(lambda: lost)
     assert lost[0] == (1, socket.gethostname())
     os.kill(child, 9)
     os.waitpid(child, 0)
-
-
-def await_that(condition):
-    for _ in range(500):
-        if condition():
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("it did not come about in 10 s")
 
 
 @pytest.fixture

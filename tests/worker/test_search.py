@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from support import attempts, limited_ranks, sessions
@@ -311,15 +310,8 @@ def test_termination_ends_the_ranks_and_is_what_the_record_says(stage, folder):
 
 
 def await_pid(path):
-    await_that(lambda: path.exists() and path.read_text())
+    attempts.await_that(lambda: path.exists() and path.read_text())
     return int(path.read_text())
-
-
-def await_that(is_so):
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -346,8 +338,8 @@ def test_termination_leaves_no_process(attempt, tmp_path):
         stderr=subprocess.DEVNULL,
     )
     trial = attempt.path / "trials" / "b8"
-    await_that(lambda: len(list(trial.glob("pid-*"))) == 2)
+    attempts.await_that(lambda: len(list(trial.glob("pid-*"))) == 2)
     pids = [int(path.read_text()) for path in trial.glob("pid-*")]
     process.terminate()
     assert process.wait(DEADLINE_SECONDS) == 143
-    await_that(lambda: not any(attempts.is_running(pid) for pid in pids))
+    attempts.await_that(lambda: not any(map(attempts.is_running, pids)))

@@ -122,10 +122,7 @@ class TestRankThatStandsStill:
     def test_ends_all_ranks_in_bounded_time(self, stalled, fault):
         attempt, _ = stalled[fault]
         assert attempt.seconds < STALL_SECONDS + 2 * ANSWER_SECONDS + LAUNCH_SECONDS
-        deadline = time.monotonic() + 10
-        while any(map(attempts.is_running, attempt.list_pids())) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not [pid for pid in attempt.list_pids() if attempts.is_running(pid)]
+        attempts.await_ends(attempt)
 
     def test_fails_the_record_with_what_every_rank_did(self, stalled, fault):
         _, record = stalled[fault]
