@@ -22,8 +22,8 @@ from dlperf_slurm.worker.cpu_use import CpuWatch
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.host import read_text
 from dlperf_slurm.worker.nvml import ask, find_handle, find_process_space, load_nvml
+from dlperf_slurm.worker.telemetry.gpu_sources import choose_devices
 from dlperf_slurm.worker.telemetry.series import list_throttle_reasons
-from dlperf_slurm.worker.telemetry.sources import choose_devices
 
 # long enough for counters with a resolution of 1/100 s
 LOOK_SECONDS = 0.5

@@ -24,8 +24,8 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json as read_any_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.host import read_stat, read_text
+from dlperf_slurm.worker.telemetry.gpu_sources import list_visible_devices, open_devices
 from dlperf_slurm.worker.telemetry.series import POWER, POWER_LIMIT, UTILIZATION
-from dlperf_slurm.worker.telemetry.sources import list_visible_devices, open_devices
 
 STALLS_DIR = "stalls"
 # What there is of a rank in this folder: its Python stacks, empty as long as nothing is wrong; the

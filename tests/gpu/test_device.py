@@ -14,8 +14,8 @@ from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
 from dlperf_slurm.worker.peaks import PeakSettings, load_operations
 from dlperf_slurm.worker.peaks.device_peak import find_best_seconds
+from dlperf_slurm.worker.telemetry.gpu_sources import choose_devices
 from dlperf_slurm.worker.telemetry.series import ENERGY, POWER, SECONDS
-from dlperf_slurm.worker.telemetry.sources import choose_devices
 
 PRODUCT_SIZE = 8192
 PRODUCT_SECONDS = 5.0

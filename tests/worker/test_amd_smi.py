@@ -12,7 +12,7 @@ from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import find_device_uuid
 from dlperf_slurm.worker.provenance.gpu import describe_gpus, describe_rocm
 from dlperf_slurm.worker.telemetry import Sampler
-from dlperf_slurm.worker.telemetry.sources import choose_devices, open_devices
+from dlperf_slurm.worker.telemetry.gpu_sources import choose_devices, open_devices
 from dlperf_slurm.worker.telemetry.series import CLOCK, ENERGY, POWER, THROTTLE, summarize_samples
 
 CUDA = vary(CASE, device="cuda")

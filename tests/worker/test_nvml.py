@@ -29,8 +29,8 @@ from dlperf_slurm.worker.nvml import (
     read_own_memory_bytes,
 )
 from dlperf_slurm.worker.ranks import PlacementError
+from dlperf_slurm.worker.telemetry.gpu_sources import choose_devices, open_devices
 from dlperf_slurm.worker.telemetry.series import MEMORY, POWER
-from dlperf_slurm.worker.telemetry.sources import choose_devices, open_devices
 
 RANKS = 8
 CUDA = vary(CASE, device="cuda", devices_per_node=RANKS)

@@ -21,6 +21,7 @@ from dlperf_slurm.contract.record import Telemetry
 from dlperf_slurm.contract.step_archive import SAMPLES_FILE
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import RankInfo
+from dlperf_slurm.worker.telemetry.gpu_sources import choose_devices
 from dlperf_slurm.worker.telemetry.series import (
     END,
     READY,
@@ -30,7 +31,6 @@ from dlperf_slurm.worker.telemetry.series import (
     HostSamples,
     summarize_samples,
 )
-from dlperf_slurm.worker.telemetry.sources import choose_devices
 
 # long, since a driver may initialize slowly, and the process has the lowest priority
 READY_SECONDS = 20.0

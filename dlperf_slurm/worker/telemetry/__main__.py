@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Set
 
 from dlperf_slurm.worker.cpu_use import CpuWatch
 from dlperf_slurm.worker.host import read_stat
+from dlperf_slurm.worker.telemetry.gpu_sources import open_devices
 from dlperf_slurm.worker.telemetry.series import (
     END,
     READY,
@@ -26,7 +27,7 @@ from dlperf_slurm.worker.telemetry.series import (
     DeviceSeries,
     HostSamples,
 )
-from dlperf_slurm.worker.telemetry.sources import open_devices, open_host
+from dlperf_slurm.worker.telemetry.sources import open_host
 
 PROC = Path("/proc")
 LEAST_PRIORITY = 19
