@@ -284,12 +284,11 @@ def test_energy_that_is_not_counted_or_may_not_be_read_is_unknown(zones, tmp_pat
 
 
 def test_cpus_of_ranks_beside_this_one_are_busy(tmp_path):
-    launcher, ended_rank, other_rank = 7, GREATEST_PID + 1, os.getpid()
-    (tmp_path / str(ended_rank)).mkdir()
-    (tmp_path / str(ended_rank) / "stat").write_text(f"1 (python (x) y) S {launcher} 1 1")
-    children = tmp_path / str(launcher) / "task" / "8"
-    children.mkdir(parents=True)
-    (children / "children").write_text(f"{ended_rank} {other_rank} ")
+    ended_rank, other_rank = GREATEST_PID + 1, os.getpid()
+    # and a process that is none of the launcher's, 7
+    for pid, parent in ((ended_rank, 7), (other_rank, 7), (GREATEST_PID + 2, 8)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"1 (python (x) y) S {parent} {'0 ' * 20}")
     assert find_busy_cpus(ended_rank, tmp_path) == os.sched_getaffinity(other_rank)
 
 

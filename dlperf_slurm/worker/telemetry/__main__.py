@@ -15,8 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set
 
-from dlperf_slurm.worker.cpu_use import CpuWatch
-from dlperf_slurm.worker.host import read_stat
+from dlperf_slurm.worker.cpu_use import CpuWatch, read_processes
 from dlperf_slurm.worker.telemetry.gpu_sources import open_devices
 from dlperf_slurm.worker.telemetry.series import (
     END,
@@ -93,26 +92,15 @@ def lower_priority(rank_pid: int, proc: Path = PROC) -> None:
 
 def find_busy_cpus(rank_pid: int, proc: Path = PROC) -> Set[int]:
     """Return the CPUs that the ranks of this host may use; ranks are siblings of `rank_pid`."""
+    processes = read_processes(proc)
+    own = processes.get(rank_pid)
+    siblings = [pid for pid, one in processes.items() if own and one.parent == own.parent]
     busy = set()
-    for pid in {rank_pid, *_list_siblings(rank_pid, proc)}:
+    for pid in {rank_pid, *siblings}:
         # a sibling may have ended meanwhile
         with suppress(ProcessLookupError):
             busy |= os.sched_getaffinity(pid)
     return busy
-
-
-def _list_siblings(pid: int, proc: Path) -> List[int]:
-    """List the children of the parent of a process, itself included (proc_tid_children(5)).
-
-    Empty on old kernels.
-    """
-    try:
-        parent = read_stat(proc / str(pid))[1][1]
-        lists = proc.glob(f"{parent}/task/*/children")
-        children = [path.read_text(encoding="ascii") for path in lists]
-    except OSError:
-        return []
-    return [int(child) for text in children for child in text.split()]
 
 
 def sample_window(
