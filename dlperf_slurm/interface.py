@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
 
+from dlperf_slurm.config.suggestions import describe_unknown
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.files.folders import run_permissions
 from dlperf_slurm.jobs.archives import find_readable_run
@@ -400,7 +401,7 @@ class History:
 
 def _check_name(kind: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        raise InputError(f"{name!r} is not a known {kind}; known: {', '.join(known)}")
+        raise InputError(describe_unknown(name, list(known), f"a known {kind}"))
 
 
 def _check_list(kind: str, values: Sequence[str]) -> None:

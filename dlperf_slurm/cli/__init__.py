@@ -80,7 +80,14 @@ def _run_command(words: "list[str]") -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        reason = str(error)
+        if isinstance(error, PermissionError) and error.filename:
+            from pathlib import Path
+
+            from dlperf_slurm.config.folders import describe_denied
+
+            reason = describe_denied(Path(os.fsdecode(error.filename)).absolute())
+        print(f"{PROGRAM}: error: {reason}", file=sys.stderr)
         return InputError.exit_code
     return 0
 

@@ -101,6 +101,18 @@ def find_stranger(*paths: Path) -> str:
     return ""
 
 
+def describe_denied(path: Path) -> str:
+    """Return who owns a path that this user may not use, or a folder above it, and the remedy."""
+    while not os.path.lexists(path):
+        path = path.parent
+    is_write = os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
+    word, right = ("write to", "w") if is_write else ("read", "r")
+    return (
+        f"{path}: belongs to user {find_user_name(path.lstat().st_uid)}, and you may not {word} "
+        f"it; the owner can allow that with `chmod -R g+{right}X {path}`"
+    )
+
+
 def find_cache_dir() -> Path:
     """Return the path ~/.cache/dlperf-slurm, or that below XDG_CACHE_HOME.
 

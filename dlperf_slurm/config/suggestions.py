@@ -1,6 +1,7 @@
 """A name from a file or option -> the validated name, or an error with the nearest known name."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -42,6 +43,10 @@ def suggest(name: object, known: Iterable[str]) -> str:
     word, names = str(name).lower(), list(known)
     meant = [meaning for meaning in [MEANINGS.get(word)] if meaning in names]
     near = meant or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    if not near:
+        # a part of a long name: "nvidia", "lattency"
+        parts = {part: name for name in names[::-1] for part in re.split(r"[\W_]+", name)}
+        near = [parts[part] for part in difflib.get_close_matches(word, parts, n=1, cutoff=0.8)]
     return f". Did you mean {near[0]!r}?" if near else ""
 
 
@@ -51,10 +56,13 @@ def check_known(value: str, known: Sequence[str], what: str) -> str:
     `what` is the kind of name, for the message: "a framework".
     """
     if value not in known:
-        raise ValueError(
-            f"{value!r} is not {what}; known: {', '.join(known)}{suggest(value, known)}"
-        )
+        raise ValueError(describe_unknown(value, known, what))
     return value
+
+
+def describe_unknown(value: str, known: Sequence[str], what: str) -> str:
+    """Return the message that `value` is not one of the `known` names; see `check_known`."""
+    return f"{value!r} is not {what}; known: {', '.join(known)}{suggest(value, known)}"
 
 
 # variables of job scripts, which a variable of the site would overwrite

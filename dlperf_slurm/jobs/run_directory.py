@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from dlperf_slurm.config.folders import find_user_name, make_absolute_path
+from dlperf_slurm.config.folders import describe_denied, make_absolute_path
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX, list_names
@@ -292,14 +292,7 @@ def list_denied(results_dir: Path) -> list[str]:
 
 
 def _describe_denied(path: Path) -> str:
-    try:
-        owner = f"belongs to user {find_user_name(path.stat().st_uid)}, and "
-    except OSError:
-        owner = ""
-    return (
-        f"{path}: {owner}you may not read it; the owner can allow that with `chmod -R g+rX {path}`,"
-        " and for later runs with `group` in the site file"
-    )
+    return f"{describe_denied(path)}, and for later runs with `group` in the site file"
 
 
 def list_run_ids(results_dir: Path) -> list[str]:

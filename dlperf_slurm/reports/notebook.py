@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Union
 
+from dlperf_slurm.config.suggestions import describe_unknown
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.latex import make_table as make_latex_table
@@ -112,8 +113,8 @@ def find_plot(plots: Sequence[Plot], words: str) -> ShownPlot:
     for plot in plots:
         if words in plot.name or words in plot.title:
             return ShownPlot(plot)
-    names = ", ".join(plot.name for plot in plots) or "none"
-    raise InputError(f"{words!r} is not in the name or title of a figure; figures: {names}")
+    names = [plot.name for plot in plots]
+    raise InputError(describe_unknown(words, names, "in the name or title of a figure"))
 
 
 def add_notes(table: Table, footnotes: Sequence[str]) -> ShownTable:

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from dlperf_slurm.config.folders import find_managed_environment, get_creation_command
+from dlperf_slurm.config.folders import (
+    describe_denied,
+    find_managed_environment,
+    get_creation_command,
+)
 from dlperf_slurm.provision.environments.additions import read_additions
 from dlperf_slurm.provision.environments.create import State, find_state, read_stamp
 from dlperf_slurm.provision.environments.gpu_support import (
@@ -108,7 +112,7 @@ def check_environment(pins: Pins) -> EnvironmentCheck:
         mpi = _check_mpi(environment, problems)
         horovod = _check_horovod(environment, pins, problems)
         gpu = _check_gpu(environment, pins, problems)
-    python = _describe_python(environment, pins)
+    python = "-" if state == "unreadable" else _describe_python(environment, pins)
     return EnvironmentCheck(pins.name, python, state, version, mpi, horovod, gpu, tuple(problems))
 
 
@@ -126,6 +130,8 @@ def _list_system_problems(pins: Pins, state: State) -> list[str]:
     problems = []
     if pins.none:
         return [pins.none]
+    if state == "unreadable":
+        return [describe_denied(find_managed_environment(pins.name))]
     if state != "current":
         if find_interpreter(pins.pythons) is None:
             problems.append(describe_missing_python(pins.pythons))

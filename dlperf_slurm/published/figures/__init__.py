@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.config.suggestions import describe_unknown
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.stats.median import LATENCY_NAMES
@@ -32,7 +33,7 @@ def find_source_file(name: str) -> Path:
     """Return the CSV file of a source; raises InputError, which lists the known names."""
     known = list_sources()
     if name not in known:
-        raise InputError(f"{name!r} is not a published source; known: {', '.join(known)}")
+        raise InputError(describe_unknown(name, known, "a published source"))
     return FOLDER / f"{name}.csv"
 
 

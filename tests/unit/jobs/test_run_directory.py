@@ -2,13 +2,12 @@
 
 import json
 import math
-import os
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from builders import make_manifest, make_planned_case
+from support.ordinary_user import as_ordinary_user
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_user_name
@@ -42,19 +41,6 @@ def results(home):
     (home / "results" / "README.md").write_text("", encoding="utf-8")
     (home / "results" / ".20240503-partial.partial").mkdir()
     return home / "results"
-
-
-@contextmanager
-def as_ordinary_user(folder):
-    """Give up root for a while, which may read everything; the user can enter `folder`."""
-    folder.chmod(0o755)
-    if os.geteuid() == 0:
-        os.setresuid(65534, 65534, 0)
-    try:
-        yield
-    finally:
-        if os.getresuid()[2] == 0:
-            os.setresuid(0, 0, 0)
 
 
 def edit_manifest(folder, **changes):

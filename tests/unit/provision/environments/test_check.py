@@ -5,10 +5,11 @@ import re
 
 import pytest
 from builders import write_program
+from support.ordinary_user import as_ordinary_user
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.config.folders import find_managed_environment
+from dlperf_slurm.config.folders import find_managed_environment, find_user_name
 from dlperf_slurm.provision.environments.check import check_environment
 from dlperf_slurm.provision.environments.gpu_support import find_cpu_build
 from dlperf_slurm.provision.environments.pins import read_pins
@@ -82,6 +83,22 @@ def test_horovod_is_started_with_two_ranks_where_it_is(make_fake, version, mpiex
     check = check_environment(read_pins("mxnet"))
     assert (check.horovod, len(check.problems)) == (cell, problems)
     assert all("env create mxnet --horovod" in problem for problem in check.problems)
+
+
+@pytest.mark.parametrize(("command", "code"), [(["list"], 2), (["check", "pytorch"], 4)])
+def test_environment_that_may_not_be_read_is_named_with_its_owner(
+    make_fake, home, capsys, command, code
+):
+    environment = make_fake("pytorch")
+    main(["env", *command])
+    capsys.readouterr()
+    environment.chmod(0)
+    with as_ordinary_user(home):
+        assert main(["env", *command]) == code
+    says = f"{environment}: belongs to user {find_user_name()}, and you may not read it; "
+    assert f"{says}the owner can allow that with `chmod -R g+rX {environment}`" in "".join(
+        capsys.readouterr()
+    )
 
 
 @pytest.mark.parametrize("is_wanted", [False, True])
