@@ -84,6 +84,10 @@ def run_lane(lane: str) -> Result:
     if missing:
         return Result(lane, True, [f"{NOT_RUN}{lane}: {missing}"])
     start = time.monotonic()
+    # waiting threads yield their core to other processes
+    env = {"OMP_WAIT_POLICY": "passive", **os.environ}
+    # hundreds of processes would compile the same modules
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         ["make", "--no-print-directory", lane],
         cwd=CHECKOUT,
@@ -91,8 +95,7 @@ def run_lane(lane: str) -> Result:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        # waiting threads yield their core to other processes
-        env={"OMP_WAIT_POLICY": "passive", **os.environ},
+        env=env,
     )
     seconds = time.monotonic() - start
     title = f"--- {lane}: exit code {done.returncode}, {seconds:.0f} s"

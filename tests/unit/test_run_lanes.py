@@ -79,3 +79,10 @@ def test_without_git_nothing_has_been_tested(checkout, monkeypatch, capfd):
     (checkout / ".git").rename(checkout / "no-git")
     for speed in ("test", "test-all"):
         assert "(good)" in run(speed, monkeypatch, capfd)[1]
+
+
+def test_processes_of_a_lane_keep_bytecode_whatever_the_shell_says(checkout, monkeypatch, capfd):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (checkout / "Makefile").write_text("good:\n\t@env\n", encoding="utf-8")
+    code, out = run("test", monkeypatch, capfd)
+    assert (code, "PATH=" in out, "PYTHONDONTWRITEBYTECODE" in out) == (0, True, False)

@@ -217,7 +217,7 @@ def test_history_of_a_reported_run_opens_no_record(run):
     assert_frame_equal(found.entries, read)
 
 
-@pytest.mark.not_in_check
+@pytest.mark.slow
 def test_report_of_as_many_repeats_as_a_manifest_may_have_takes_little_memory(run):
     path = run.path / MANIFEST_FILE
     manifest = json.loads(path.read_text(encoding="utf-8"))
