@@ -217,8 +217,8 @@ def test_job_that_only_accounting_knows_is_found_where_it_refuses_long_ranges(fa
     asked = (
         f'setpriv --reuid=65534 --regid=65534 --clear-groups "$real" -a "$@" 2>{errors}; code=$?'
     )
-    write_wrapper(tmp_path / "bin", "sacct", f"{asked}; tee -a {errors}s <{errors} >&2; exit $code")
-    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    told = f"tee -a {errors}s <{errors} >&2; exit $code"
+    path = write_wrapper(tmp_path / "bin", "sacct", f"{asked}; {told}")
     # by name and time, as the tool asks, which takes longer than by id
     known = ["sacct", "-nX", f"--name={make_job_name(run.run_id, '1n1g')}", "--format=State"]
     await_that(lambda: "CANCELLED" in ask(*known, "--starttime=now-1hours"), "it is accounted for")

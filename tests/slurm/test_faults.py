@@ -1,6 +1,5 @@
 """Faults that a cluster causes behind the tool's back: no record is lost, no task runs twice."""
 
-import os
 import subprocess
 
 import pytest
@@ -39,9 +38,7 @@ ONE_HOUR_BEFORE = "date --utc --date='1 hour ago'"
 def submit_twice(run, tmp_path, **env):
     """Submit an array twice, and report the id of the second, which starts later."""
     twice = '"$real" "$@" > /dev/null; sleep 2; exec "$real" "$@"'
-    write_wrapper(tmp_path / "bin", "sbatch", twice)
-    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    done = submit(run, PATH=path, **env)
+    done = submit(run, PATH=write_wrapper(tmp_path / "bin", "sbatch", twice), **env)
     assert done.returncode == 0, done.stderr
 
 
@@ -116,8 +113,7 @@ def test_preempted_task_is_not_failed_by_the_clock_of_another_host(cluster, tmp_
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_ranks(run, 1)
     asked = tmp_path / "asked"
-    write_wrapper(tmp_path / "bin", "squeue", f'"$real" "$@"; echo $? >> {asked}')
-    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    path = write_wrapper(tmp_path / "bin", "squeue", f'"$real" "$@"; echo $? >> {asked}')
     follower = start_tool(["wait", str(run.path)], CHECKOUT, {"PATH": path})
     await_that(asked.exists, "the queue has said that it runs")
     ask("sbatch", "--qos=high", "--nodelist=n3", "--exclusive", "--wrap=sleep 5", "-o/dev/null")
@@ -190,8 +186,7 @@ def test_variables_of_clients_neither_lose_nor_spare_a_running_task(cluster, tmp
             done = run_tool(["status", str(run.path)], CHECKOUT, leaking)
             assert done.returncode == 0, (leaking, done.stderr)
             assert "1 RUNNING" in done.stdout, leaking
-    write_wrapper(tmp_path / "bin", "scancel", "exit 0")
-    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    path = write_wrapper(tmp_path / "bin", "scancel", "exit 0")
     done = run_tool(["cancel", str(run.path)], CHECKOUT, {"PATH": path})
     assert done.returncode == 3
     assert f"{find_array_job(run)}_0 RUNNING" in done.stderr

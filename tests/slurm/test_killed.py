@@ -1,6 +1,5 @@
 """`submit` killed (-9) around its first sbatch and resumed: no case is lost, none runs twice."""
 
-import os
 from collections import Counter
 
 import pytest
@@ -39,8 +38,7 @@ def run(cluster, tmp_path):
 
 
 def submit_with(run, tmp_path, sbatch):
-    write_wrapper(tmp_path / "bin", "sbatch", sbatch)
-    return submit(run, PATH=f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return submit(run, PATH=write_wrapper(tmp_path / "bin", "sbatch", sbatch))
 
 
 def count_events(run):

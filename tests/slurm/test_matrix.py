@@ -1,7 +1,6 @@
 """A real matrix on a real Slurm: PyTorch over MPI across nodes, from submit to the tables."""
 
 import json
-import os
 import re
 from collections import Counter
 
@@ -35,14 +34,14 @@ def submitted(cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp("matrix")
     for name in CLIENTS:
         log = f'echo "{name} $(date +%s.%N)" >> {folder}/calls'
-        write_wrapper(folder / "bin", name, f'{log}\nexec $real "$@"')
+        path = write_wrapper(folder / "bin", name, f'{log}\nexec $real "$@"')
     matrix = write_matrix(folder, TOPOLOGIES, REPEATS, SMALL_RESNET)
     polls = [f"tracking.poll_seconds={POLL_SECONDS}", "tracking.slowest_poll_seconds=4"]
     done = run_tool(
         ["submit", str(matrix), "--site", str(SITE), "--results", str(folder / "results"), "--wait"]
         + [option for text in (*polls, NO_PEAKS) for option in ("--set", text)],
         CHECKOUT,
-        {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"},
+        {"PATH": path},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done, find_run(None, folder / "results"), read_calls(folder / "calls")

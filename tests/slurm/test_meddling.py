@@ -59,10 +59,6 @@ def start_wait(run, **env):
     return start_tool(["wait", str(run.path)], CHECKOUT, env)
 
 
-def put_first_on_path(bin_dir):
-    return f"{bin_dir}{os.pathsep}{os.environ['PATH']}"
-
-
 def finish(follower):
     """Return what `wait` printed, after asserting that it succeeded."""
     output, errors = follower.communicate(timeout=DEADLINE_SECONDS)
@@ -133,8 +129,7 @@ def test_garbage_instead_of_the_queue_is_not_believed(run, tmp_path, gate):
     broken = tmp_path / "broken"
     broken.touch()
     garbage = f'if [ -e {broken} ]; then echo "<html>busy</html>"; else exec "$real" "$@"; fi'
-    write_wrapper(tmp_path / "bin", "squeue", garbage)
-    follower = start_wait(run, PATH=put_first_on_path(tmp_path / "bin"))
+    follower = start_wait(run, PATH=write_wrapper(tmp_path / "bin", "squeue", garbage))
     line = ""
     while "printed no table" not in line:
         line = follower.stdout.readline()
@@ -148,8 +143,7 @@ def test_garbage_instead_of_the_queue_is_not_believed(run, tmp_path, gate):
 def test_queue_that_hangs_for_more_than_a_minute_is_asked_again(run, tmp_path, gate):
     hung = tmp_path / "hung"
     hang = f'if [ ! -e {hung} ]; then touch {hung}; sleep 70; fi; exec "$real" "$@"'
-    write_wrapper(tmp_path / "bin", "squeue", hang)
-    follower = start_wait(run, PATH=put_first_on_path(tmp_path / "bin"))
+    follower = start_wait(run, PATH=write_wrapper(tmp_path / "bin", "squeue", hang))
     line = ""
     while "did not respond within 60 s" not in line:
         line = follower.stdout.readline()

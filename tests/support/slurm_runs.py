@@ -230,8 +230,8 @@ def is_there(pid: int) -> bool:
         return False
 
 
-def write_wrapper(bin_dir: Path, name: str, script: str) -> None:
-    """Write a wrapper of a Slurm program for PATH; $real is the real one.
+def write_wrapper(bin_dir: Path, name: str, script: str) -> str:
+    """Write a wrapper of a Slurm program; return a PATH with it. $real is the real one.
 
     `sbatch --test-only` always calls the real one.
     """
@@ -242,3 +242,4 @@ def write_wrapper(bin_dir: Path, name: str, script: str) -> None:
     asked = 'if [ "$1" = --test-only ]; then exec "$real" "$@"; fi'
     path.write_text(f"#!/bin/bash\nreal={real}\n{asked}\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
+    return f"{bin_dir}{os.pathsep}{os.environ['PATH']}"
