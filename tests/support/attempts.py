@@ -174,6 +174,13 @@ def await_starts(attempt):
     await_that(lambda: len(attempt.list_pids()) == attempt.case.world_size, LAUNCH_SECONDS)
 
 
+def await_measured_steps(attempt):
+    """Wait until all ranks have taken a few steps after three of warm-up."""
+    await_that(
+        lambda: len([*attempt.path.glob("stepped-*")]) == attempt.case.world_size, LAUNCH_SECONDS
+    )
+
+
 def await_ends(attempt):
     """Wait until no rank that has started runs any more."""
     assert attempt.list_pids()

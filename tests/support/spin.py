@@ -34,6 +34,8 @@ OUT_OF_MEMORY = OutOfMemory(("spin: out of room",), is_certain=lambda error: has
 SIGNALS = {name: getattr(signal, f"SIG{name.upper()}") for name in ("kill", "bus", "segv", "stop")}
 DEADLY_FAULTS = ("crash", "memory", "hog", "leave", "sleep", "hold", "wait", *SIGNALS)
 FAULTS = (*DEADLY_FAULTS, "fill", "nan", "count", "weights", "peak")
+# a rank that begins this step, after the usual three of the warm-up, leaves a file
+SEEN_STEP = 6
 HOG_BLOCK_BYTES = 32 * 2**20
 HOG_BLOCKS = 64
 
@@ -93,6 +95,8 @@ class SpinSession:
 
     def step(self):
         self.steps += 1
+        if self.steps == SEEN_STEP:
+            Path(f"stepped-{self.rank}").touch()
         self.come_to(self.steps)
         is_warmup = self.steps <= self.warmup_steps
         time.sleep(self.warmup_seconds if is_warmup else self.step_seconds)

@@ -235,8 +235,7 @@ def test_signal_keeps_the_steps_so_far_and_is_the_reason(
 ):
     attempt = make_attempt(stall_seconds=stall_seconds, measured_steps=1000)
     process = attempt.start(step_seconds=0.1)
-    attempts.await_starts(attempt)
-    time.sleep(3.0)
+    attempts.await_measured_steps(attempt)
     if is_preempted:
         (attempt.path / PREEMPTED_FILE).touch()
     process.send_signal(TIME_LIMIT_SIGNAL)
