@@ -52,9 +52,10 @@ PYTEST = -m pytest -q --override-ini=cache_dir=.pytest_cache/$@
 # tests of tests/unit that are left to `make test`, to `make test-all`, and to `make test-exhaustive`
 AFTER_CHECK := not_in_check or integration or slow or exhaustive
 AFTER_TEST := slow or exhaustive
-# of the tests in tests/worker with PyTorch: each model and precision takes the same way through what
-# is not the adapter
-BRIEF_WORKER := -m "not exhaustive" -k "not (bert or llama or vit or bf16 or fp16 or server)"
+# of the tests in tests/worker with PyTorch: each model, precision and way to average gradients takes
+# the same way through what is not the adapter
+LONG_WORKER := bert or llama or vit or bf16 or fp16 or server or (step_by_step and not native)
+BRIEF_WORKER := -m "not exhaustive" -k "not ($(LONG_WORKER))"
 
 .PHONY: demo check test test-all lint docs clean bench fuzz
 .PHONY: test-fast test-unit test-slow test-exhaustive test-worker test-wheel test-pythons test-changed

@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("model", list_models_to_test(framework, metafunc.function))
     adapter = load_adapter(framework) if framework else None
     if "distribution" in metafunc.fixturenames:
-        metafunc.parametrize("distribution", list_distributions(adapter, metafunc.function))
+        metafunc.parametrize("distribution", adapter.SUPPORTED["gradient_sync"] if adapter else [])
     for name, mode in (("variant", TRAIN), ("inferring", INFER)):
         if name in metafunc.fixturenames:
             variants = list(list_variants(framework, mode)) if adapter else []
@@ -80,14 +80,6 @@ def list_models_to_test(framework, test):
         )
         for model in sessions.list_supported_models(framework)
     ]
-
-
-def list_distributions(adapter, test):
-    """List the adapter's ways to average gradients; one is enough for the form of a record."""
-    ways = adapter.SUPPORTED["gradient_sync"] if adapter else []
-    others = ways[1:] if test is test_two_ranks_are_measured_step_by_step else []
-    exhaustive = [pytest.mark.exhaustive]
-    return [pytest.param(way, marks=exhaustive if way in others else []) for way in ways]
 
 
 def list_variants(framework, mode):
