@@ -29,12 +29,11 @@ class ContractError(FileProblem, ValueError):
 def write_json(
     path: Path,
     value: "Union[Case, Record, Failure, Parity, Proofs]",
-    root: Optional[Path] = None,
     is_synced: bool = True,
 ) -> None:
     """Write `value` and the schema version as JSON; raises as `write_file`."""
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}
-    write_file(path, _format_json(data), root, is_synced)
+    write_file(path, _format_json(data), is_synced=is_synced)
 
 
 def write_sidecar(path: Path, value: "Union[NoiseReport, Peaks]") -> None:

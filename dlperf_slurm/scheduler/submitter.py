@@ -32,19 +32,6 @@ from dlperf_slurm.scheduler.submit import (
 AGAIN_SECONDS = 10.0
 
 
-def submit_run(run: Run, report: Callable[[str], None], retry_seconds: float = 0.0) -> int:
-    """Submit every staged group that is not submitted yet; return the number of array jobs.
-
-    `report` gets a line for each. A scheduler that does not answer is asked again for
-    `retry_seconds`. Raises SchedulerError as `Submitter.submit` does, and if groups wait for a free
-    queue slot or were refused.
-    """
-    submitter = Submitter(run, report, retry_seconds)
-    submitter.submit()
-    submitter.raise_if_unsubmitted()
-    return submitter.started
-
-
 class Submitter:
     """Submitter of a run's groups, which tries those again that exceeded a limit on jobs.
 

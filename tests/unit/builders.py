@@ -33,6 +33,7 @@ from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import serialize_csv
+from dlperf_slurm.scheduler.submitter import Submitter
 
 # PYTHONPATH of processes that start in another folder
 IMPORT_DIR = str(Path(dlperf_slurm.__file__).parents[1])
@@ -88,6 +89,14 @@ def print_queue(*rows: str, name: str = "", script: str = "") -> str:
 def show_queue(folder: Path, *rows: str, name: str = "", script: str = "") -> None:
     """Make a fake squeue print these rows of jobs with this name."""
     write_program(folder, "squeue", print_queue(*rows, name=name, script=script))
+
+
+def submit_run(run: Run, report: Callable[[str], None], retry_seconds: float = 0.0) -> int:
+    """Submit a run as `resume` does; return the number of array jobs."""
+    submitter = Submitter(run, report, retry_seconds)
+    submitter.submit()
+    submitter.raise_if_unsubmitted()
+    return submitter.started
 
 
 def make_wheel(path: Path) -> Path:

@@ -3,14 +3,14 @@
 import shutil
 
 import pytest
-from builders import print_queue, write_matrix, write_program
+from builders import print_queue, submit_run, write_matrix, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import RESERVE_FILE, STATE, Event, append_event, hold_submit_lock
 from dlperf_slurm.jobs.run_ownership import mark_own
-from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, submit_run
+from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS
 
 DEAD = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
 CONFIG = "echo 'ClusterName = tiny'; echo 'MaxArraySize = 1001'"

@@ -9,6 +9,7 @@ from builders import (
     make_record,
     print_queue,
     read_case,
+    submit_run,
     write_program,
     write_record,
 )
@@ -21,7 +22,6 @@ from dlperf_slurm.jobs.run_ownership import mark_own
 from dlperf_slurm.reports import live_throughput
 from dlperf_slurm.reports.live_throughput import LiveThroughput
 from dlperf_slurm.scheduler.state import COMPLETED, RUNNING, TaskState
-from dlperf_slurm.scheduler.submitter import submit_run
 
 
 def measure(run, topology, repeat, window_seconds):

@@ -2,7 +2,7 @@
 
 import pytest
 import tomli_w
-from builders import print_queue, write_program
+from builders import print_queue, submit_run, write_program
 from report_values import summarize
 from support.problems import assert_problem
 
@@ -14,7 +14,6 @@ from dlperf_slurm.jobs.journal import AMENDED, SUBMITTED, read_journal
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.scheduler.amend import amend_site
-from dlperf_slurm.scheduler.submitter import submit_run
 
 
 @pytest.fixture

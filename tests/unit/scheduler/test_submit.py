@@ -7,7 +7,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from builders import IMPORT_DIR, make_site, print_queue, show_queue, write_matrix, write_program
+from builders import (
+    IMPORT_DIR,
+    make_site,
+    print_queue,
+    show_queue,
+    submit_run,
+    write_matrix,
+    write_program,
+)
 from support import fake_environment, local_runs
 from support.problems import assert_problem
 from support.tool import await_that, find_states, run_tool, start_tool
@@ -46,7 +54,7 @@ from dlperf_slurm.scheduler.submit import (
     recover_interrupted,
     submit_group,
 )
-from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, Submitter, submit_run
+from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, Submitter
 from dlperf_slurm.scheduler.track import Tracker
 
 MATRIX_OF_BLOCKS = """

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import IMPORT_DIR, write_program
+from builders import IMPORT_DIR, submit_run, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
@@ -31,7 +31,7 @@ from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.retry import stage_retry_by_cause
 from dlperf_slurm.scheduler.sbatch_errors import is_limit_that_passes, is_no_answer
-from dlperf_slurm.scheduler.submitter import Submitter, submit_run
+from dlperf_slurm.scheduler.submitter import Submitter
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUPS = ["1n1g", "1n2g", "2n2g"]
