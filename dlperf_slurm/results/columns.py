@@ -163,9 +163,7 @@ def list_values(column: "Series") -> list[Any]:
 
 def list_records(frame: "DataFrame") -> list[dict[str, Any]]:
     """Convert the rows of a typed data frame to dicts; missing values become None."""
-    values = frame.astype(object)
-    records: list[dict[str, Any]] = values.where(frame.notna(), None).to_dict("records")
-    return records
+    return [dict(zip(frame, row)) for row in zip(*(list_values(frame[name]) for name in frame))]
 
 
 def serialize_csv(frame: "DataFrame") -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Optional
 
+from dlperf_slurm.results.columns import list_values
 from dlperf_slurm.worker.models import list_models, load_model
 
 if TYPE_CHECKING:
@@ -60,11 +61,12 @@ def describe_models(models: "Series", parameters: "Series", counts: "Series") ->
 
 def describe_devices(cases: "DataFrame") -> str:
     """Describe the devices of the measured cases: "up to 16x NVIDIA H200, 2 nodes"."""
-    known = cases[cases.hardware != ""]
-    if known.empty:
-        return ""
-    largest = known.hardware[known.world_size == known.world_size.max()].unique()
-    return f"{'up to ' * (known.hardware.nunique() > len(largest))}{' or '.join(largest)}"
+    known = [
+        one for one in zip(list_values(cases.hardware), list_values(cases.world_size)) if one[0]
+    ]
+    most = max((size for _, size in known), default=0)
+    largest = dict.fromkeys(hardware for hardware, size in known if size == most)
+    return f"{'up to ' * (len(dict(known)) > len(largest))}{' or '.join(largest)}"
 
 
 def _write_size(key: str, value: Any) -> str:

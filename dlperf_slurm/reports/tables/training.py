@@ -14,12 +14,12 @@ from dlperf_slurm.reports.tables import (
     ShownColumn,
     TableSpec,
     count_of,
-    find_known,
     join_sizes,
     show_label,
     show_throughput,
 )
 from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.columns import list_values
 from dlperf_slurm.results.labels import (
     VARIANTS,
     describe_variants,
@@ -66,16 +66,15 @@ def _list_throughputs(results: Results) -> "DataFrame":
 
 def _name_throughputs(rows: "DataFrame") -> str:
     """Return the title of a throughput table: model, precision, batch size, constants."""
-    first = rows[["model_title", "precision", "fixed_batch_size", "constants"]].iloc[0]
-    size = f"batch size {first.fixed_batch_size}"
+    shown = ("model_title", "precision", "fixed_batch_size", "constants")
+    model, precision, size, constants = (rows[name].iloc[0] for name in shown)
     size += "" if size.endswith(" in all") else " per device"
-    return f"{first.model_title}: " + ", ".join([first.precision, size, *first.constants])
+    return f"{model}: " + ", ".join([precision, f"batch size {size}", *constants])
 
 
 def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
     """Return the table columns of throughput, scaling, FLOP/s, and shares of device limits."""
-    measured = rows[rows.repeats_measured > 0]
-    most = measured.tflops_per_device.max()
+    most = rows.tflops_per_device.max()
     prefix, factor = ("G", 1000.0) if 0 < most < 1 else ("T", 1.0)
     is_searched = rows.has_batch_search.any()
     return [
@@ -86,7 +85,7 @@ def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
         ShownColumn(
             "tflops_per_device", f"{prefix}FLOP/s per device", ScaledFormat(factor=factor, digits=3)
         ),
-        *map(ShownColumn, find_known(measured, *LIMITS)),
+        *map(ShownColumn, _find_limits(rows)),
     ]
 
 
@@ -102,17 +101,17 @@ LIMITS = {
 
 def _explain_throughputs(rows: "DataFrame") -> str:
     """Return the caption of a throughput table: the baselines, and what the columns LIMITS mean."""
-    baselines = rows[["label", "column", "baseline"]][rows.baseline != ""]
-    different = baselines.baseline.unique()
-    if len(different) == 0:
+    baselines: dict[int, str] = {}
+    different = {baseline for baseline in list_values(rows.baseline) if baseline}
+    for column, label, baseline in zip(rows.column, rows.label, list_values(rows.baseline)):
+        if baseline:
+            baselines.setdefault(column, f"{label}: {baseline}")
+    if not different:
         text = "no case of this table was measured"
-    elif len(different) == 1:
-        text = f"{describe_scaling(rows)} against {different[0]}"
     else:
-        own = baselines.drop_duplicates("column")
-        each = ", ".join(f"{name}: {base}" for name, base in zip(own.label, own.baseline))
+        each = ", ".join(baselines.values() if len(different) > 1 else different)
         text = f"{describe_scaling(rows)} against {each}"
-    return "; ".join([text, *explain_limits(rows[rows.repeats_measured > 0])])
+    return "; ".join([text, *explain_limits(rows)])
 
 
 def find_efficiencies(rows: "DataFrame") -> list[str]:
@@ -127,13 +126,23 @@ def describe_scaling(rows: "DataFrame") -> str:
     return f"speedup and {' or '.join(f'{kind}-scaling' for kind in kinds)} efficiency"
 
 
-def explain_limits(measured: "DataFrame") -> list[str]:
-    """Return a sentence for each column of LIMITS that has a value.
+def explain_limits(rows: "DataFrame") -> list[str]:
+    """Return a sentence for each column of LIMITS that has a value in a measured case.
 
     These are upper limits of the throughput: peaks of the device, and the efficiency that the
-    all-reduce allows. `measured` are the measured cases of a table.
+    all-reduce allows.
     """
-    return [LIMITS[name] for name in find_known(measured, *LIMITS)]
+    return [LIMITS[name] for name in _find_limits(rows)]
+
+
+def _find_limits(rows: "DataFrame") -> list[str]:
+    """Return which columns of LIMITS have a value in a measured case."""
+    counts = rows.repeats_measured.tolist()
+    return [
+        name
+        for name in LIMITS
+        if any(is_known and count for is_known, count in zip(rows[name].notna(), counts))
+    ]
 
 
 THROUGHPUT = TableSpec(
