@@ -13,7 +13,10 @@ ARRAY_HEADER_BYTES = 1024
 CASE_FILE = "case.json"
 # the external script of a case that has one
 SCRIPT_FILE = "script.sh"
-
+# in the command of a profiler, the folder that it writes to
+FOLDER_MARK = "@profile@"
+# the variable with the site's command that prints the energy or power of a node
+ENERGY_VARIABLE = "DLPERF_SLURM_ENERGY_COMMAND"
 
 CONSTANT = "constant"
 COSINE = "cosine"

@@ -13,11 +13,11 @@ from dlperf_slurm.config.job_settings import Environment, check_directive
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.containers import RUNTIMES, ContainerOptions, ContainerStart, Mount, parse_mount
+from dlperf_slurm.contract.case import ENERGY_VARIABLE
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, RankLayout, ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI
-from dlperf_slurm.worker.telemetry.sources import ENERGY_VARIABLE
 
 LAUNCHERS_BY_SRUN = ("srun", "torchrun")
 # variables by which Gloo and NCCL get their network interface

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.contract.case import FOLDER_MARK
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.plain_text import matches_pattern
-from dlperf_slurm.worker.profiled_attempt import FOLDER_MARK
 
 if TYPE_CHECKING:
     # reports, which need the names of the profilers, start faster without pydantic

@@ -6,15 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
-from dlperf_slurm.contract.case import CASE_FILE
+from dlperf_slurm.contract.case import CASE_FILE, FOLDER_MARK
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import OK, RECORD_FILE, Record
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.processes import CommandRunner
 
-# in a command, the folder that the profiler writes to
-FOLDER_MARK = "@profile@"
 # a trace of many steps is too large to look at
 MOST_STEPS = 20
 

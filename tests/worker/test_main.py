@@ -245,7 +245,7 @@ def test_run_that_cannot_be_used_says_why(attempt, fault, rank, status, words):
     record = run_tasks(attempt, fault=fault, fault_rank=rank).conclude()
     assert record.status == status
     assert re.search(words, record.reason)
-    await_ends(attempt)
+    attempts.await_ends(attempt)
 
 
 def test_run_whose_peak_memory_cannot_be_read_has_a_record_without(tmp_path, code_without_mpi):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from dlperf_slurm.contract.case import ENERGY_VARIABLE
 from dlperf_slurm.contract.record import HOST, NODE
 from dlperf_slurm.worker.telemetry import sources
 from dlperf_slurm.worker.telemetry.series import (
@@ -15,7 +16,7 @@ from dlperf_slurm.worker.telemetry.series import (
     HostSamples,
     summarize_samples,
 )
-from dlperf_slurm.worker.telemetry.sources import ENERGY_VARIABLE, CommandSource, open_host
+from dlperf_slurm.worker.telemetry.sources import CommandSource, open_host
 
 
 def take(source, count):

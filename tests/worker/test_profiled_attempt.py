@@ -9,9 +9,10 @@ import sys
 import pytest
 from support import attempts
 
+from dlperf_slurm.contract.case import FOLDER_MARK
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import OK, RECORD_FILE, Record
-from dlperf_slurm.worker.profiled_attempt import FOLDER_MARK, MOST_STEPS
+from dlperf_slurm.worker.profiled_attempt import MOST_STEPS
 
 pytestmark = pytest.mark.integration
 

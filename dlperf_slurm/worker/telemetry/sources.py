@@ -13,12 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Dict, Iterator, List, Mapping, Optional, Union, cast
 
+from dlperf_slurm.contract.case import ENERGY_VARIABLE
 from dlperf_slurm.contract.record import HOST, NODE
 from dlperf_slurm.worker.host import ROOT, list_folder, read_cpu_name, read_text
 from dlperf_slurm.worker.telemetry.series import BUSY, ENERGY, MEMORY, POWER, STOLEN, TOTAL
 
-# the site's command that prints the energy or power of a node
-ENERGY_VARIABLE = "DLPERF_SLURM_ENERGY_COMMAND"
 COMMAND_SECONDS = 5.0
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(J|W|joules?|watts?)\b", re.I)
 MICRO = 1e-6
