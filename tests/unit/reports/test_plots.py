@@ -7,7 +7,15 @@ from dataclasses import replace
 import numpy
 import pytest
 from builders import make_outcomes, make_planned_case, make_rank, make_record
-from report_values import HOSTILE, make_cases, make_measured, plot_cases, rename, summarize_cases
+from report_values import (
+    HOSTILE,
+    make_cases,
+    make_measured,
+    plot_cases,
+    plot_made_cases,
+    rename,
+    summarize_cases,
+)
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.plots import (
@@ -117,8 +125,7 @@ def test_run_has_one_figure_of_each_kind_per_table_and_case(plots):
 
 
 def test_default_shows_steps_of_doubtful_cases_and_ranks_of_the_largest():
-    cases = make_cases()
-    names = [plot.name for plot in plot_cases(cases)]
+    names = [plot.name for plot in plot_made_cases()]
     assert [name for name in names if name.startswith(("steps", "ranks"))] == [
         "steps-jax-resnet50-1n2g-bs8-fp32",
         "ranks-jax-resnet50-1n2g-bs8-fp32",
@@ -145,8 +152,7 @@ def test_file_alone_says_what_it_shows_of_which_run(plots):
 
 
 def test_same_input_gives_the_same_bytes(plots):
-    again = plot_cases(make_cases())
-    assert [plot for plot in again if plots[plot.name] != plot] == []
+    assert [plot for plot in plot_made_cases() if plots[plot.name] != plot] == []
 
 
 def test_settings_of_the_user_change_nothing(plots):
