@@ -25,7 +25,7 @@ NVIDIA = "nvidia"
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.jobs.run_files import RunFiles
+    from dlperf_slurm.jobs.run_files import FileState
     from dlperf_slurm.reports.summarize import Summary, TableMaker
 
 
@@ -195,7 +195,7 @@ def report_run(
 
 def _write_report(
     run: "Run",
-    found: "RunFiles",
+    found: "list[FileState]",
     layout: str,
     against: Sequence[str],
     plots: str,

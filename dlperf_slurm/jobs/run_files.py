@@ -1,10 +1,8 @@
-"""A run directory -> the files that results are read from, and a digest that changes with them."""
+"""A run directory -> the files that results are read from, and whether they have changed."""
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from dlperf_slurm.contract.step_archive import STREAM_FILES
 from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX
@@ -13,37 +11,29 @@ from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.run_directory import CASES_FILE, MATRIX_FILE, SCRIPTS_DIR
 
-_FILES = (MANIFEST_FILE, MATRIX_FILE, JOURNAL_FILE, CASES_FILE)
-_FOLDERS = (SCRIPTS_DIR, MARKERS_DIR, "cases")
+# markers are renamed into place, so the time of their folder changes with each
+_FILES = (MANIFEST_FILE, MATRIX_FILE, JOURNAL_FILE, CASES_FILE, MARKERS_DIR)
+_FOLDERS = (SCRIPTS_DIR, "cases")
 
 
-# name in the run, size in bytes, modification time in ns, and inode, or -1 for each if missing
+# name in the run, size in bytes, modification time in ns, and inode, or -1 for each if missing; the
+# time of a folder says if a file was added or removed
 FileState = tuple[str, int, int, int]
 
 
-class RunFiles(NamedTuple):
-    """The files and folders that the results of a run are read from, as they once were."""
-
-    states: Sequence[FileState]
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name, *_ in self.states]
-
-    @property
-    def digest(self) -> str:
-        """A hash of all, which changes if one does: a folder's time says if a file was added."""
-        return hashlib.blake2b(ascii(self.states).encode(), digest_size=32).hexdigest()
-
-
-def find_files(run_dir: Path) -> RunFiles:
-    """Return the files that results are read from; those of an archive are one, named "".
+def find_files(run_dir: Path) -> list[FileState]:
+    """Return the files and folders that results are read from; an archive is one, named "".
 
     Call it before they are read: files that change meanwhile are then read again.
     """
     is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
     below = (name for folder in _FOLDERS for name in list_tree(run_dir, folder))
     return check_files(run_dir, [""] if is_archive else [*_FILES, *below])
+
+
+def have_changed(run_dir: Path, states: Sequence[FileState]) -> bool:
+    """Return whether any of these files and folders of a run is not as it was."""
+    return check_files(run_dir, (name for name, *_ in states)) != states
 
 
 def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
@@ -60,7 +50,7 @@ def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
             yield f"{folder}/{entry.name}"
 
 
-def check_files(run_dir: Path, names: Iterable[str]) -> RunFiles:
+def check_files(run_dir: Path, names: Iterable[str]) -> list[FileState]:
     """Return the present state of files and folders of a run."""
     states: list[FileState] = []
     for name in names:
@@ -71,4 +61,4 @@ def check_files(run_dir: Path, names: Iterable[str]) -> RunFiles:
             states.append((name, -1, -1, -1))
         else:
             states.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
-    return RunFiles(states)
+    return states

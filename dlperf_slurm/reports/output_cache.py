@@ -7,7 +7,7 @@ from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.contract.parity import PROOFS_FILE
 from dlperf_slurm.errors import CasesFailedError, DlperfError, UnhealthyNodesError
 from dlperf_slurm.jobs.run_directory import Run
-from dlperf_slurm.jobs.run_files import RunFiles, check_files, list_tree
+from dlperf_slurm.jobs.run_files import FileState, check_files, have_changed, list_tree
 from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_entry, store_entry
 
 # the folder of the cache, and the most outputs in it
@@ -31,25 +31,23 @@ def load_output(run: Run, choices: Sequence[object]) -> Optional[Output]:
     kept = load_entry(OUTPUTS, hash_path(run.path), _describe(run, choices))
     if kept is None:
         return None
-    text, kind, message, (names, digest), (report_names, report_digest) = kept
-    if check_files(run.path, names).digest != digest:
-        return None
-    if check_files(run.report_dir.parent, report_names).digest != report_digest:
+    text, kind, message, found, written = kept
+    if have_changed(run.path, found) or have_changed(run.report_dir.parent, written):
         return None
     return Output(text, _ERRORS[kind](message) if kind else None)
 
 
-def store_output(run: Run, choices: Sequence[object], found: RunFiles, output: Output) -> None:
+def store_output(
+    run: Run, choices: Sequence[object], found: Sequence[FileState], output: Output
+) -> None:
     """Store what a report with these choices printed, for `load_output`.
 
     `found` are the run's files as they were before the report read them.
     """
     root, error = run.report_dir.parent, output.error
     written = check_files(root, list_tree(root, run.report_dir.name))
-    value = (
-        *(output.text, "" if error is None else type(error).__name__, str(error)),
-        *((files.names, files.digest) for files in (found, written)),
-    )
+    kind = "" if error is None else type(error).__name__
+    value = (output.text, kind, str(error), found, written)
     store_entry(OUTPUTS, hash_path(run.path), _describe(run, choices), value)
     evict_entries(OUTPUTS, MOST_OUTPUTS)
 

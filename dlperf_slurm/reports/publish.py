@@ -180,9 +180,7 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
             f"{folder / README}: differs from the file that `publish` wrote, and would be "
             "replaced; move it"
         )
-    digests = {
-        run_id: _digest(run.path.name, find_files(run.path).digest) for run_id, run in runs.items()
-    }
+    digests = {run_id: _digest(run.path.name, find_files(run.path)) for run_id, run in runs.items()}
     shared = (fingerprint_code(), shows_names)
 
     def find(chosen: Sequence[Run]) -> Redaction:

@@ -16,7 +16,7 @@ from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.jobs.case_file import fingerprint_cases
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.run_directory import Run
-from dlperf_slurm.jobs.run_files import FileState, RunFiles
+from dlperf_slurm.jobs.run_files import FileState
 from dlperf_slurm.results.cache import (
     decode,
     evict_entries,
@@ -54,7 +54,7 @@ _DIGEST_BYTES = 32
 _FRAMES = tuple(field.name for field in fields(RunFrames))
 
 
-def read_results(attempts: Attempts, found: RunFiles) -> Results:
+def read_results(attempts: Attempts, found: list[FileState]) -> Results:
     """Return the results of a run; cases unchanged since the last report are from the cache.
 
     Other cases are read, by several processes with at most one case in memory each. `found` is what
@@ -89,7 +89,7 @@ def read_results(attempts: Attempts, found: RunFiles) -> Results:
     return results
 
 
-def _store_summary(run: Run, found: RunFiles, entries: Mapping[str, EntryRow]) -> None:
+def _store_summary(run: Run, found: list[FileState], entries: Mapping[str, EntryRow]) -> None:
     """Store the summary of a run, from which `history` reads it without opening its records.
 
     `found` is the files as they were before they were read.
@@ -119,10 +119,10 @@ def fingerprint_run(run: Run) -> tuple[object, ...]:
     return ()
 
 
-def group_by_attempt(found: RunFiles) -> dict[str, list[FileState]]:
+def group_by_attempt(found: Sequence[FileState]) -> dict[str, list[FileState]]:
     """Group the files of a run by the folder of their attempt, such as "cases/CASE_ID/r1/a1"."""
     groups: dict[str, list[FileState]] = {}
-    for state in found.states:
+    for state in found:
         groups.setdefault("/".join(state[0].split("/", 4)[:4]), []).append(state)
     return groups
 

@@ -11,7 +11,7 @@ from dlperf_slurm.files.owned import replace_files
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.run_directory import MATRIX_FILE, Run
-from dlperf_slurm.jobs.run_files import RunFiles, find_files
+from dlperf_slurm.jobs.run_files import FileState, find_files
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
 from dlperf_slurm.reports.plots import (
     ALL,
@@ -50,7 +50,7 @@ def make_report(
     run: Run,
     against: Mapping[str, TableMaker],
     has_steps: bool = False,
-    found: Optional[RunFiles] = None,
+    found: Optional[list[FileState]] = None,
 ) -> Report:
     """Make a report without plots; with `has_steps`, write its step times to the report folder.
 

@@ -16,7 +16,7 @@ from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX, has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
-from dlperf_slurm.jobs.run_files import RunFiles, check_files, find_files
+from dlperf_slurm.jobs.run_files import FileState, find_files, have_changed
 from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_entry, store_entry
 from dlperf_slurm.results.columns import make_frame_of_values
 from dlperf_slurm.results.history.entry_columns import ENTRIES, EntryRow
@@ -127,8 +127,8 @@ def _load(run_dir: Path) -> Optional[list[EntryRow]]:
     kept = load_entry(SUMMARIES, hash_path(run_dir), fingerprint_code())
     if kept is None:
         return None
-    names, digest, rows = kept
-    return rows if check_files(run_dir, names).digest == digest else None
+    states, rows = kept
+    return None if have_changed(run_dir, states) else rows
 
 
 def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
@@ -146,10 +146,9 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
     return rows
 
 
-def store_summary(run_dir: Path, found: RunFiles, rows: Sequence[EntryRow]) -> str:
+def store_summary(run_dir: Path, found: list[FileState], rows: Sequence[EntryRow]) -> str:
     """Store the entries of a run in the cache; return "", or the error message.
 
     `found` is what `find_files` returned before the entries were read.
     """
-    value = (found.names, found.digest, [*rows])
-    return store_entry(SUMMARIES, hash_path(run_dir), fingerprint_code(), value)
+    return store_entry(SUMMARIES, hash_path(run_dir), fingerprint_code(), (found, [*rows]))
