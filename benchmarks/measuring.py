@@ -78,8 +78,12 @@ def measure_command(
 
 
 def make_environment(env: Optional[Mapping[str, str]]) -> dict[str, str]:
-    """Return the variables of a measured command, with this checkout as the package by default."""
-    return {**os.environ, "PYTHONPATH": str(CHECKOUT), **(env or {})}
+    """Return the variables of a measured command, with this checkout as the package by default.
+
+    The command may keep its bytecode, whatever this shell says: else each start would compile.
+    """
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**own, "PYTHONPATH": str(CHECKOUT), **(env or {})}
 
 
 def make_plain_environment(folder: Path) -> Path:
