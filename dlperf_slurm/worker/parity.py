@@ -59,7 +59,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `verify`."""
     parser = make_parser("verify")
     parser.add_argument(
-        "--data-rank", type=int, default=0, help="with one rank: the rank whose batch to compute"
+        "--data-rank", type=int, default=0, help="with one rank: the rank whose batch to use"
     )
     parser.add_argument(
         "--reference",
@@ -67,7 +67,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="DIR",
-        help="folder of another verification to compare with; several are averaged",
+        help=(
+            "folder of another verification to compare with; if given several times, the mean of "
+            "their gradients is used"
+        ),
     )
     return parser.parse_args(arguments)
 

@@ -120,7 +120,7 @@ if TYPE_CHECKING:
             """
 
         def describe_attention(self) -> str:
-            """Return the framework's name of the attention kernel; WRITTEN_OUT if it is unfused.
+            """Return the framework's name of the attention kernel; or UNFUSED.
 
             Empty for a model without attention. Called on all ranks, after the measured steps,
             because it may cost a forward pass.

@@ -26,7 +26,7 @@ from dlperf_slurm.worker.stall_evidence import (
 )
 from dlperf_slurm.worker.watchdog import PREEMPTED, STALLED, TIME_LIMIT, RankStatus
 
-ANSWERED_NOTHING = "does not respond: the process is stopped, or waits for a file"
+ANSWERED_NOTHING = "does not respond: the process is stopped, or blocked in file I/O"
 HELD = "in native code that holds the GIL"
 STOPPED = "does not respond: the process is stopped"
 # process states of proc_pid_stat(5)

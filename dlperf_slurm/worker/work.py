@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # attention as separate matrix products and a softmax, not as a fused kernel
-WRITTEN_OUT = "written out"
+UNFUSED = "unfused"
 
 
 class Work:
@@ -50,7 +50,7 @@ class Work:
         """Return the model's loss for the network's logits and the batch that they are of."""
         return self.builder.compute_loss(self.definition, logits, batch)
 
-    def describe_attention(self, kernel: str = WRITTEN_OUT) -> str:
+    def describe_attention(self, kernel: str = UNFUSED) -> str:
         """Return `kernel`, the name of an attention kernel, or '' for a model without attention."""
         return kernel if self.has_attention else ""
 

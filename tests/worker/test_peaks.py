@@ -99,7 +99,7 @@ def test_what_goes_wrong_is_told_in_its_last_line(monkeypatch, tmp_path):
     folders = [str(tmp_path), str(Path(__file__).resolve().parents[2])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
     peak = run_measurement(vary(attempts.CASE, framework="pytorch"), "n1")
-    assert peak == DevicePeak("n1", problem="could not be measured: RuntimeError: no such luck")
+    assert peak == DevicePeak("n1", problem="the measurement failed: RuntimeError: no such luck")
 
 
 def test_peak_is_shared_by_what_runs_in_one_allocation_on_one_node(tmp_path):

@@ -13,7 +13,7 @@ from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import make_weights
-from dlperf_slurm.worker.work import WRITTEN_OUT
+from dlperf_slurm.worker.work import UNFUSED
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 torch = pytest.importorskip(
@@ -134,7 +134,7 @@ def test_gradients_are_those_of_the_step_before_scale_and_clip(model, precision)
     ("model", "parameters", "kernel"),
     [
         ("llama", {}, "flash_attention_for_cpu"),
-        ("bert", {"dropout": 0.5}, WRITTEN_OUT),
+        ("bert", {"dropout": 0.5}, UNFUSED),
         ("resnet50", {}, ""),
     ],
 )

@@ -185,11 +185,9 @@ def decode_image(path: bytes) -> "Image":
     try:
         with PIL.Image.open(path) as image:
             if image.mode.startswith(("I", "F")):
-                raise ValueError(
-                    f"has more than 8 bits per channel (mode {image.mode}); convert the image"
-                )
+                raise ValueError(f"more than 8 bits per channel (mode {image.mode})")
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
         raise DataError(
-            f"{os.fsdecode(path)!r} cannot be decoded: {error}; replace or remove it"
+            f"{os.fsdecode(path)!r} cannot be decoded: {error}; convert, replace or remove it"
         ) from error

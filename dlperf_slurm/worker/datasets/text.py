@@ -49,8 +49,8 @@ class Text:
         ):
             if not len(starts) or starts[0] != 0 or starts[-1] >= end:
                 raise DataError(
-                    f"{str(folder / name)!r} must begin with 0 and end below {end}; generate the "
-                    "data set again"
+                    f"the first value in {str(folder / name)!r} must be 0 and the last one below "
+                    f"{end}; generate the data set again"
                 )
 
     def __reduce__(self) -> Any:

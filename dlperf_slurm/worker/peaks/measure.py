@@ -116,16 +116,16 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
     except subprocess.TimeoutExpired:
         return DevicePeak(host, problem=f"the measurement took longer than {limit_seconds:.0f} s")
     except OSError as error:
-        return DevicePeak(host, problem=f"could not be measured: {error}")
+        return DevicePeak(host, problem=f"the measurement failed: {error}")
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         last = said[-1][:200] if said else f"exit code {done.returncode}"
-        return DevicePeak(host, problem=f"could not be measured: {last}")
+        return DevicePeak(host, problem=f"the measurement failed: {last}")
     last_line = done.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2]
     try:
         return build_dataclass(DevicePeak, json.loads(last_line), "the peak", is_complete=True)
     except ValueError as error:
-        return DevicePeak(host, problem=f"could not be measured: {error}"[:200])
+        return DevicePeak(host, problem=f"the measurement failed: {error}"[:200])
 
 
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:

@@ -149,7 +149,9 @@ def check_sizes(sizes: Sequence[int]) -> None:
     """
     for rank, size in enumerate(sizes):
         if size != sizes[0]:
-            raise ValueError(f"rank {rank} has {size} values, but rank 0 has {sizes[0]}")
+            raise ValueError(
+                f"cannot gather results: rank {rank} has {size} values, but rank 0 has {sizes[0]}"
+            )
     if sum(sizes) > MOST_FIGURES:
         raise ValueError(
             f"{len(sizes)} ranks with {sizes[0]} values each exceed the limit of {MOST_FIGURES} "

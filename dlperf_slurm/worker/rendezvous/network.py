@@ -63,7 +63,7 @@ def _find_own_address(host: str, rendezvous: RendezvousSettings) -> Tuple[str, s
         if rendezvous.interface:
             names = ", ".join(name for _, name in socket.if_nameindex())
             what = (
-                f"interface {rendezvous.interface!r} has no IPv4 address; interfaces with one: "
+                f"interface {rendezvous.interface!r} has no IPv4 address; interfaces of this host: "
                 f"{names}"
             )
         return "", f"{host}: {what} ({error.strerror}); see rendezvous in the site file"

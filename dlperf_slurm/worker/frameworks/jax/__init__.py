@@ -23,7 +23,8 @@ UNSUPPORTED = (
     Unsupported({"compiler": "none"}, "XLA always compiles the steps", "use compiler 'xla'"),
     Unsupported(
         {"compiler": ("reduce-overhead", "max-autotune")},
-        "compiler {compiler!r} is a mode of PyTorch; XLA records CUDA graphs and tunes kernels",
+        "compiler {compiler!r} is a mode of torch.compile; XLA itself uses CUDA graphs and "
+        "autotunes kernels",
         "use compiler 'xla'",
     ),
     needs_gpu("'fp32' or 'amp-bf16'", "tf32"),

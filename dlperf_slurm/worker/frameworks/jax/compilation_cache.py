@@ -53,7 +53,7 @@ def make_folder() -> Path:
         status = path.lstat()
         is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & PRIVATE_MASK
         if not is_private or status.st_uid != os.geteuid():
-            raise PermissionError(f"{path}: not a folder of mode 0700 of this user")
+            raise PermissionError(f"{path}: must be a folder that you own, with mode 0700")
     # other processes may do the same
     with suppress(OSError):
         entries = [path for path in folder.iterdir() if path.is_file()]

@@ -31,7 +31,10 @@ def make_mesh(rank_info: RankInfo) -> Mesh:
 
 
 def configure_devices(case: Case, rank_info: RankInfo) -> None:
-    """Set what JAX reads when a device is first asked for, and cannot change later."""
+    """Set the CPU threads, platform (CPU or CUDA), GPU and float32 matmul precision of this rank.
+
+    Call this before JAX lists its devices: it does not apply later changes.
+    """
     # the size of XLA's thread pool on the CPU; there is no public setting for it (jaxlib 0.10)
     os.environ["PJRT_NPROC"] = str(case.cpus_per_rank)
     jax.config.update("jax_platforms", case.device)

@@ -26,7 +26,7 @@ from dlperf_slurm.worker.frameworks.jax.sharding import (
     choose_gather,
     is_sharded,
 )
-from dlperf_slurm.worker.work import WRITTEN_OUT, Work
+from dlperf_slurm.worker.work import UNFUSED, Work
 
 # constants of the dynamic loss scale, those of PyTorch's GradScaler; JAX has none of its own
 INITIAL_SCALE = 2.0**16
@@ -113,9 +113,9 @@ class Forward:
 
         If cuDNN could not be used, the text has the reason too.
         """
-        names = {XLA: f"{WRITTEN_OUT}{self._lack_of_cudnn}", CUDNN: "cuDNN"}
+        names = {XLA: f"{UNFUSED}{self._lack_of_cudnn}", CUDNN: "cuDNN"}
         found = " and ".join(sorted(names[each] for each in self._attention_taken))
-        return self._work.describe_attention(found or WRITTEN_OUT)
+        return self._work.describe_attention(found or UNFUSED)
 
     def compute_logits(
         self, weights: Arrays, state: State, batch: Arrays, is_training: bool
@@ -164,7 +164,7 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
             jax.jit(probe).lower(*arrays).compile()
     except Exception as error:  # JAX, XLA and cuDNN raise various types
         (reason, *_) = str(error).splitlines() or [type(error).__name__]
-        return XLA, f", because cuDNN's fails: {reason[:100]}"
+        return XLA, f", because cuDNN attention fails: {reason[:100]}"
     return CUDNN, ""
 
 

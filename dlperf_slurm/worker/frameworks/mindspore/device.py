@@ -12,7 +12,11 @@ CANONICAL_NAMES = {"gamma": "weight", "beta": "bias", "embedding_table": "weight
 
 
 def find_parameters(model: nn.Cell) -> Dict[str, Parameter]:
-    """Return trainable parameters by canonical name; a tied weight once, under its first name."""
+    """Return trainable parameters by canonical name; a tied weight once, under its first name.
+
+    Canonical names are those of the model's `Definition`, as in PyTorch: "weight" and "bias" for
+    MindSpore's "gamma", "beta" and "embedding_table".
+    """
     found = {}
     for path, parameter in model.parameters_and_names():
         module, _, name = path.rpartition(".")

@@ -62,7 +62,11 @@ def list_trained(model: nn.Layer) -> Dict[str, paddle.Tensor]:
 
 
 def load_weights(model: nn.Layer, weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays in the definition's layouts into the parameters of the same names."""
+    """Copy NumPy arrays into the parameters of the same names.
+
+    The arrays have the layouts of the model's `Definition` (`worker.models`); weights of linear
+    layers, [out, in] there, are transposed to Paddle's [in, out].
+    """
     transposed = find_transposed(model)
     for name, parameter, values in match_weights(list_trained(model), weights):
         parameter.set_value(values.T if name in transposed else values)

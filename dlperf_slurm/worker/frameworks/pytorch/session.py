@@ -44,7 +44,7 @@ from dlperf_slurm.worker.frameworks.pytorch.training import (
     make_scaler,
     set_learning_rate,
 )
-from dlperf_slurm.worker.work import WRITTEN_OUT, Work
+from dlperf_slurm.worker.work import UNFUSED, Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -246,7 +246,7 @@ class TorchSession:
         with NamesOfAttention() as names, torch.set_grad_enabled(self._is_training), self._autocast:
             self._plain_model(*(values[:1] for values in self._inputs))
         self._forget_gathered()
-        return " and ".join(sorted(names.found)) or WRITTEN_OUT
+        return " and ".join(sorted(names.found)) or UNFUSED
 
     def read_loss(self) -> float:
         if self._is_training:

@@ -95,7 +95,10 @@ class ServerTraining:
 
 
 def make_weights(graph: ServerGraph, own: Sequence[tf.Variable]) -> List[tf.Variable]:
-    """Create a variable on a server for each of this rank's variables."""
+    """Create a variable of the same shape on a parameter server for each of this rank's variables.
+
+    Each goes to the server with the fewest bytes so far. Values are not copied.
+    """
     weights = []
     for variable in own:
         with tf.device(graph.choose_server(variable)):
