@@ -57,7 +57,10 @@ _NEW_TOKEN = (
 EXPIRED_TOKEN = "the token in SLURM_JWT expired"
 # pattern of a common error message of Slurm's clients -> hint
 _HINTS = (
-    (r"SLURM_JWT|auth/jwt", "set SLURM_JWT: `scontrol token` prints one where munge runs"),
+    (
+        r"SLURM_JWT|auth/jwt",
+        "set SLURM_JWT: `scontrol token` prints a token on a host where munge runs",
+    ),
     (
         r"[Mm]unge|authentication",
         (

@@ -36,7 +36,8 @@ def add_commands(commands: "Commands") -> None:
     command = add_command(commands, "log", run_log)
     command.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=RUN_HELP)
     text = (
-        "part of a case id, or a pattern with * and ?; default: all cases that failed, or the last"
+        "part of a case id, or a pattern with * and ?; default: all failed cases, or the last case "
+        "if none failed"
     )
     command.add_argument("case", metavar="CASE", nargs="?", help=text)
     text = f"number of lines to print from the end of each file (default: {SHOWN_LINES}; 0: all)"

@@ -56,7 +56,10 @@ def add_commands(commands: "Commands") -> None:
         "--threshold",
         metavar="PERCENT",
         default="1%",
-        help="ignore differences, beyond rounding, below this percentage (default: 1%%)",
+        help=(
+            "report only differences of at least this percentage, not counting rounding (default: "
+            "1%%)"
+        ),
     )
     add_json_option(command)
     add_results_option(command)
@@ -221,7 +224,7 @@ def _print_audit(
             [f"{gap.file}:{gap.line}", gap.what, str(gap.count), gap.reason]
             for gap in summarize_gaps(audit.not_audited)
         ]
-        header = ["first place", "what", "count", "why"]
+        header = ["first location", "what", "count", "why"]
         print_table(header, gaps, console, title="not audited", text_columns=None)
     if kinds:
         lines = [
@@ -233,10 +236,10 @@ def _print_audit(
     checked = audit.checked
     in_spread = sum(finding.kind == IN_SPREAD for finding in audit.findings)
     print(
-        f"{checked.derived_cells} speedups recomputed, "
-        f"{count_things(len(found), 'finding')}, "
-        f"{len(audit.findings) - len(found) - in_spread} below {100 * threshold:g} %"
-        + (f", {in_spread} within the range of the row's repeats" if in_spread else "")
+        f"{checked.derived_cells} speedups recomputed, {count_things(len(found), 'finding')}, "
+        f"{len(audit.findings) - len(found) - in_spread} smaller differences (below "
+        f"{100 * threshold:g} %)"
+        + (f", {in_spread} no larger than the spread of the row's latencies" if in_spread else "")
     )
     print(
         f"also checked: percentiles of {checked.latency_rows} rows, "

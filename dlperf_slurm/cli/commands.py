@@ -29,11 +29,11 @@ COMMANDS = {
     "reference": ("accept", "write a reference file with the results of runs"),
     "accept": ("accept", "check that a run is as fast as a reference file or a contract requires"),
     "history": ("history", "show each case's results from run to run"),
-    "publish": ("publish", "write a static site of a results folder"),
+    "publish": ("publish", "write a static website of a results folder"),
     "archive": ("archive", "pack a finished run into one file"),
     "import-logs": ("logs", "turn logs of other scripts into a run that can be reported"),
     "parity": ("checks", "check that frameworks compute the same losses and gradients"),
-    "audit": ("checks", "recompute figures in tables from other figures, and report wrong ones"),
+    "audit": ("checks", "check speedups and latencies in tables against the numbers beside them"),
     "completion": ("completion", "print a completion script for a shell"),
     "docs": ("docs", "read the documentation: its pages, or one of them"),
 }

@@ -39,7 +39,10 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument("--format", help="log format; default: detected in each log")
     text = f"TOML file with formats of your own, [formats.NAME]; examples: {COMMAND} docs logs"
     command.add_argument("--format-file", type=Path, metavar="FILE", help=text)
-    text = "publisher's rule by which the throughput is computed (default: the format's rule)"
+    text = (
+        "rule that computes the throughput from a log as the log's publisher does (default: the "
+        "format's rule)"
+    )
     command.add_argument("--rule", help=text)
     text = "set a fact that logs lack: devices, nodes, batch_size_per_device, precision, ..."
     add_set_option(command, text)
@@ -136,7 +139,7 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
         (run.format_name, run.publisher_rule) for run in runs if run.publisher_samples_per_s
     )
     if any(run.status != OK and run.publisher_samples_per_s for run in runs):
-        words = "incomplete log: throughput by the publisher's rule, from the lines that are there"
+        words = "incomplete log: the publisher's rule was applied to the lines that the log has"
         print(f"{PARTIAL.strip()} {words}")
     for format_name, rule in rules:
         print(f"throughput of {format_name} logs by the publisher's rule: {rule}")

@@ -59,8 +59,9 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--site",
         default=os.environ.get("DLPERF_SLURM_SITE") or None,
-        help="site name or file; default: $DLPERF_SLURM_SITE, else this cluster's name, else "
-        "slurm, or local on a machine without Slurm (but `submit` then needs --site local)",
+        help="site name or file; default: $DLPERF_SLURM_SITE, else the site with the name of this "
+        "cluster, else slurm, or local on a machine without Slurm (but `submit` then needs --site "
+        "local)",
     )
     add_set_option(parser)
 

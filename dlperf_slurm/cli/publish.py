@@ -1,4 +1,4 @@
-"""The command publish: a static site of a results folder."""
+"""The command publish: a static website of a results folder."""
 
 import argparse
 from pathlib import Path
@@ -29,7 +29,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_publish(options: argparse.Namespace) -> None:
-    """Write a static site of all runs; runs that cannot be read are warnings, also on the site."""
+    """Write a static website of all runs; runs that cannot be read are warnings, also on a page."""
     from dlperf_slurm.reports.publish import INDEX, publish_site
 
     done = publish_site(options.results, options.directory, options.title, options.names)

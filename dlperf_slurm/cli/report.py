@@ -34,7 +34,8 @@ def add_commands(commands: "Commands") -> None:
     parser = add_command(commands, "report", run_report)
     add_run_options(parser)
     add_json_option(
-        parser, "print report.json, or with --layout nvidia the JSON of its benchmark.py"
+        parser,
+        "print report.json, or with --layout nvidia the JSON that NVIDIA's benchmark.py writes",
     )
     parser.add_argument(
         "--layout",
@@ -62,9 +63,9 @@ def add_commands(commands: "Commands") -> None:
         "--plots",
         choices=CHOICES,
         default=SOME,
-        help="some (default): plots of the tables and of unusual step times; files: also as "
-        "PDF and PNG; all: step times of every case; none: no plots, fastest. all and none write "
-        "a separate page",
+        help="some (default): plots of the tables and of unusual step times; files: also as PDF "
+        "and PNG; all: step times of every case; none: no plots (the fastest). all and none write "
+        "a page of their own, report-plots-all.html or report-plots-none.html",
     )
     parser.add_argument(
         "--steps",

@@ -83,7 +83,7 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument(
         "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
     )
-    text = "run a few more steps of each case under a profiler, which no result includes"
+    text = "run a few extra steps of each case under a profiler; they are not part of the results"
     command.add_argument("--profile", choices=("nsys", "torch", "rocprof"), help=text)
     text = "profile only the cases whose id matches, with * and ?; repeatable"
     add_repeated_option(command, "--only", "PATTERN", text)

@@ -68,7 +68,10 @@ def add_commands(commands: "Commands") -> None:
     action.add_argument(
         "--any-build",
         action="store_true",
-        help="also install files that PyPI does not have, without checking hashes",
+        help=(
+            "install any build of the pinned versions that pip finds, also one that is not on "
+            "PyPI; hashes are not checked"
+        ),
     )
     action.add_argument(
         "--cpu-index", default="", metavar="URL", help="package index to take CPU builds from"
@@ -214,7 +217,9 @@ def resolve_frameworks(names: Sequence[str]) -> list[str]:
     for name in names:
         if name in PACKAGES:
             print(
-                f"{name} is a package of environment {PACKAGES[name]}", file=sys.stderr, flush=True
+                f"{name} is a package of environment {PACKAGES[name]}; using that environment",
+                file=sys.stderr,
+                flush=True,
             )
     return [PACKAGES.get(name, name) for name in names]
 

@@ -46,7 +46,7 @@ def load_plan(
     if getattr(options, "profile", None):
         expansion = mark_profiled(expansion, options.profile, options.only)
     elif getattr(options, "only", None):
-        raise InputError("--only: allowed only with --profile, whose cases it chooses")
+        raise InputError("--only: allowed only with --profile; it selects the cases to profile")
     loaded = load_site(options.site, file.toml, of_site)
     if file.matrix.scripts:
         # imports Jinja2
@@ -160,9 +160,9 @@ def check_interleaving(first: CheckedMatrix, second: CheckedMatrix) -> None:
     ]
     if sites[0].scheduler == "slurm" and (counts[0] != counts[1] or counts[0] == 1):
         raise InputError(
-            f"--interleave alternates blocks: {first.file.toml.label} has {counts[0]}, "
-            f"{second.file.toml.label} {counts[1]}; both need the same number, at least 2 (6 for "
-            "`compare`): --set protocol.blocks=6"
+            "--interleave alternates between the blocks of the two matrices, so both need the same "
+            f"number of blocks, at least 2 (6 for `compare`), but {first.file.toml.label} has "
+            f"{counts[0]} and {second.file.toml.label} has {counts[1]}: --set protocol.blocks=6"
         )
 
 

@@ -42,19 +42,20 @@ def add_commands(commands: "Commands") -> None:
     """Add the commands `sweep` and `nodes` to the parser."""
     parser = add_command(commands, "sweep", run_sweep)
     parser.add_argument("matrix", type=Path,
-        help="matrix file (TOML) with cases of one node, with --pairs of two")  # fmt: skip
+        help="matrix file (TOML) whose cases use one node each, or two with --pairs")  # fmt: skip
     parser.add_argument("--nodes", metavar="LIST", default="",
         help="nodes to measure, such as n[1-8] (default: all of the site's partition)")  # fmt: skip
     parser.add_argument("--blocks", type=int, default=5, metavar="N",
         help="repeats of each case on each node or pair (default: 5; at least 3)")  # fmt: skip
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--bits", action="store_true",
-        help="compare losses bit by bit, with deterministic kernels and fixed steps")  # fmt: skip
+        help="compare losses bit by bit, with deterministic kernels and a fixed number "
+        "of steps")  # fmt: skip
     kinds.add_argument("--pairs", action="store_true",
         help="measure all pairs of nodes, each node in one pair at a time")  # fmt: skip
     parser.add_argument("--rounds", type=int, metavar="K",
-        help="with --pairs: only K rounds, chosen at random, in each of which a node has one "
-        "partner (default: all; at least 3)")  # fmt: skip
+        help="with --pairs: measure only K rounds, chosen at random; in a round each node is in at "
+        "most one pair (default: all; at least 3)")  # fmt: skip
     parser.add_argument(
         "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
     )
@@ -80,8 +81,8 @@ def run_sweep(options: argparse.Namespace) -> None:
 
     if options.blocks < LEAST_BLOCKS:
         raise InputError(
-            f"--blocks: {options.blocks} is not allowed; allowed: at least {LEAST_BLOCKS}, "
-            "with which a slow node can be told from noise"
+            f"--blocks: {options.blocks} is not allowed; allowed: at least {LEAST_BLOCKS}; fewer "
+            "cannot tell a slow node from noise"
         )
     options.set = [*(_DETERMINISTIC if options.bits else ()), *options.set]
     with print_result(options) as runs:
@@ -118,15 +119,19 @@ def run_sweep(options: argparse.Namespace) -> None:
 
 
 def _count_rounds(options: argparse.Namespace, node_count: int) -> int:
-    """Return the number of rounds of a sweep over pairs; raises InputError if it is not allowed."""
+    """Return the number of rounds of a sweep over pairs: `--rounds`, or those of all pairs.
+
+    In a round, each node is in at most one pair. The number holds for all cases, and is that of
+    their blocks (`protocol.blocks`). Raises InputError if it is not allowed.
+    """
     from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
     if not options.pairs:
         raise InputError("--rounds: allowed only with --pairs")
     if node_count < _LEAST_NODES:
         raise InputError(
-            f"--pairs: {node_count} nodes; allowed: at least {_LEAST_NODES}, with which a "
-            "slow node can be told from a slow link"
+            f"--pairs: {node_count} nodes; allowed: at least {_LEAST_NODES}; fewer cannot tell a "
+            "slow node from a slow link"
         )
     most = node_count - 1 + node_count % 2
     rounds = most if options.rounds is None else options.rounds

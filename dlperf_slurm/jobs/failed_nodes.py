@@ -90,7 +90,10 @@ def describe_too_few(site: "Site", needed: int) -> str:
     """Return why `exclude_nodes` excludes no node for jobs of `needed` nodes."""
     size = "does not set" if site.max_nodes is None else f"sets {site.max_nodes} as"
     nodes = count_things(needed, "node")
-    return f"no node is excluded: a job needs {nodes}, and the site file {size} max_nodes"
+    return (
+        f"no node is excluded, as too few nodes might be left: a job needs {nodes}, and the site "
+        f"file {size} max_nodes"
+    )
 
 
 def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:

@@ -190,7 +190,7 @@ def find_manifest_problem(manifest: Manifest) -> str:
     node_count = len(manifest.nodes) + len(manifest.absent_nodes)
     if node_count > MAX_NODES:
         return (
-            f"nodes, absent_nodes: have {node_count} nodes together; allowed: at most {MAX_NODES}"
+            f"nodes and absent_nodes together name {node_count} nodes; allowed: at most {MAX_NODES}"
         )
     for node in manifest.nodes:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}(,[A-Za-z0-9][\w.-]{0,252})?", node):

@@ -66,9 +66,9 @@ def _find_problem(case: "MatrixCase", tool: str) -> str:
     if case.script_table is not None:
         return "is an external script"
     if case.axes.has_batch_search:
-        return "searches its batch size; set one"
+        return "searches for the largest batch size; set a number instead"
     if case.training.epochs:
         return "trains to accuracy"
     if tool == TORCH and case.axes.framework != "pytorch":
-        return f"is of {case.axes.framework}, and torch.profiler is of pytorch"
+        return f"uses {case.axes.framework}, but torch.profiler works only with pytorch"
     return ""

@@ -23,7 +23,10 @@ def find_figure_problem(record: Record) -> str:
     """Return where an OK record's values contradict each other or its case; '' if nowhere."""
     case = record.case
     if case.axes.has_batch_search:
-        return f"case.axes.batch_size_per_device is {case.axes.batch_size_per_device!r}"
+        return (
+            f"case.axes.batch_size_per_device is {case.axes.batch_size_per_device!r}; allowed: a "
+            "number"
+        )
     if case.measured_steps < 1 and not case.is_to_accuracy:
         return f"case.measured_steps is {case.measured_steps}; allowed: at least 1"
     problems = [*_find_step_count_problems(record), *_find_rank_problems(record)]
@@ -173,7 +176,11 @@ def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
 
     axes = record.case.axes
     if seconds is None:
-        return "is missing; it has the times of the generation" if axes.is_generation else ""
+        return (
+            "is missing; it must contain the times of the generated tokens"
+            if axes.is_generation
+            else ""
+        )
     shape = (*(() if step_seconds is None else step_seconds.shape), axes.output_tokens)
     if not axes.is_generation or seconds.shape != shape:
         return f"shape is {seconds.shape}, not [ranks, steps, tokens] {shape}"

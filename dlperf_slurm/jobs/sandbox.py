@@ -212,7 +212,10 @@ def _charge_node(node: nodes.Node) -> nodes.Node:
             found = _make_filter(node.ops[0].expr, "contains", node.expr)
             return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
         if any(searches):
-            raise SecurityError(f"line {node.lineno}: `in` may only have one operand on each side")
+            raise SecurityError(
+                f"line {node.lineno}: `in` cannot be chained with other comparisons; join them "
+                "with `and`"
+            )
     is_value = isinstance(node, nodes.Expr) and not isinstance(
         node, (nodes.Slice, nodes.TemplateData, nodes.NSRef)
     )
@@ -335,7 +338,7 @@ def _render_bounded(command: str, values: Mapping[str, object]) -> str:
     for piece in template.generate(values):
         size += len(piece)
         if size > MAX_TEXT_CHARACTERS:
-            raise SecurityError(f"makes more than {MAX_TEXT_CHARACTERS} characters")
+            raise SecurityError(f"the rendered text exceeds {MAX_TEXT_CHARACTERS} characters")
         pieces.append(piece)
     return "".join(pieces)
 
@@ -453,4 +456,4 @@ def _to_int(value: Any, default: int = 0) -> int:
 
 def _check_size(characters: int) -> None:
     if characters > MAX_TEXT_CHARACTERS:
-        raise SecurityError(f"makes more than {MAX_TEXT_CHARACTERS} characters")
+        raise SecurityError(f"the result of a filter exceeds {MAX_TEXT_CHARACTERS} characters")

@@ -91,9 +91,10 @@ def _find_parent(environment: BoundedEnvironment, tree: nodes.Template, name: st
 
 
 def _find_unknown_blocks(path: Path, trees: list[nodes.Template]) -> Iterator[str]:
-    """Yield the top-level blocks that do not exist in any template that this one extends.
+    """Yield a message for each top-level block that no template that this one extends has.
 
-    `trees` are the parsed templates: that at `path`, then those that it extends.
+    `trees` are the parsed templates: that at `path`, which messages name, then those that it
+    extends.
     """
     own, *parents = trees
     known = sorted({block.name for tree in parents for block in tree.find_all(nodes.Block)})

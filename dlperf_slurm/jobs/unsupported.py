@@ -92,7 +92,8 @@ def _find_build_obstacle(case: MatrixCase, job_site: Site) -> Optional[str]:
     if pins is None:
         problem = describe_cpu_build(framework, job_site)
         remedy = (
-            "; name an environment for GPUs in the site file, or remove the entry and create one: "
+            "; name an environment for GPUs under [environments] in the site file, or remove the "
+            "CPU environment there and create one for GPUs: "
             f"`{get_creation_command(framework, CUDA)}`"
         )
         return f"{framework}: {problem}{remedy}" if problem else None

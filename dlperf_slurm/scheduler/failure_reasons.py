@@ -153,7 +153,7 @@ def _describe_loss(row: QueueRow) -> str:
         return "the local process that ran this array task no longer exists"
     if row.state == COMPLETED:
         return f"the job script ended without reporting a state: see its log in {SCRIPTS_DIR}/"
-    return "not in the queue, in accounting or in the run's files"
+    return "found neither in the queue, nor in accounting, nor in the run's files"
 
 
 def _describe_node_failure(facts: TaskFacts, row: QueueRow) -> str:

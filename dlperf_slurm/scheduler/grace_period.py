@@ -38,11 +38,11 @@ class GracePeriod:
         self._new_events: list[Event] = []
 
     def is_over(self, facts: TaskFacts) -> bool:
-        """Return whether an array task has been missing for longer than the grace period.
+        """Return whether a task has been missing (see the class) for longer than the grace period.
 
         It then counts as LOST. The first call for a missing task adds an event, so that later
-        processes continue the count. For a task without markers that this host submitted, the count
-        begins at its submission.
+        processes continue the count. If this host submitted the task, and the marker files of its
+        job script say neither that it started nor that it ended, the count begins at submission.
         """
         row, task = facts.row or QueueRow(), facts.task
         submitted = self._submitted.get(task.group_id)

@@ -55,8 +55,8 @@ def open_own_folder() -> Iterator[int]:
         descriptor = _open_own(cached)
     if descriptor is None:
         raise SchedulerError(
-            f"neither {temporary} nor {cached} is a folder of this user; one of them is needed "
-            "for this machine's lock"
+            f"neither {temporary} nor {cached} is a folder that you own; one of them is needed to "
+            "lock this machine, so that your benchmarks do not run at the same time"
         )
     try:
         yield descriptor

@@ -145,7 +145,7 @@ def _stage_again(
     tasks = [state.task for state in again]
     excluding = exclude_nodes(site, nodes, _count_needed(run, tasks))
     _stage(run, tasks, excluding)
-    without = f" without {', '.join(nodes)}" if excluding != site else ""
+    without = f", excluding {', '.join(nodes)}" if excluding != site else ""
     report(f"retrying {len(again)} array tasks{without}: {again[0].detail}")
     return len(again)
 

@@ -172,8 +172,10 @@ def decide_state(
 ) -> Decision:
     """Return the state of an array task, by the first row of RULES that matches.
 
-    `record` is one of RECORDS, `record_state` the state of a failed record: FAILED, OUT_OF_MEMORY
-    or UNHEALTHY. `row` is None if no job is known for the array task.
+    `record` is one of RECORDS: VALID, or why there is no valid record; `record_state` is the state
+    of a failed record: FAILED, OUT_OF_MEMORY or UNHEALTHY. `files` says how far the newest
+    execution of the job script has got, `row` what Slurm or the journal says of its job; None if no
+    job is known. `is_cancelled`: the user has cancelled this job with `cancel`.
     """
     start, queue = classify_start(files), classify_row(row)
     number = find_rule(record, start, bool(files.stopped), queue, is_cancelled)

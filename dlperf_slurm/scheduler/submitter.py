@@ -135,8 +135,8 @@ class Submitter:
         if self.waiting:
             lines.append(
                 f"When jobs have ended: {command}; with --wait it submits the rest as queue slots "
-                "become free. An array larger than the limit never fits: submit the matrix again "
-                "with --set max_array_size=N"
+                "become free. An array job with more array tasks than the limit on jobs can never "
+                "be submitted: submit the matrix again with --set max_array_size=N"
             )
         else:
             lines.append(
@@ -224,8 +224,8 @@ class Submitter:
         elif is_no_answer(refusal):
             raise SchedulerError(
                 f"{group_id} was not submitted: {refusal}\n"
-                f"Array jobs submitted before continue. After fixing the cause: {COMMAND} resume "
-                f"{self.run.path}"
+                "Array jobs that were already submitted continue. After fixing the cause: "
+                f"{COMMAND} resume {self.run.path}"
             )
         else:
             self._refuse(group_id, refusal)

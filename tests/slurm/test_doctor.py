@@ -91,7 +91,7 @@ def test_plugin_that_starts_as_many_worlds_is_told(site, tmp_path):
     done = consult(tmp_path, site, "launcher.mpi=pmi2")
     assert done.returncode == UNSOUND, done.stdout + done.stderr
     (line,) = list_faults(done)
-    assert "2 processes form 2 worlds of 1 rank" in line
+    assert "each of the 2 processes has an MPI_COMM_WORLD of size 1" in line
     assert 'set launcher.mpi to the plug-in of that MPI ("pmix" for Open MPI' in line
 
 

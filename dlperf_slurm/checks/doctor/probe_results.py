@@ -188,7 +188,7 @@ def _check_ranks(
         yield make_fault(what, where, f"ranks do not connect: {errors[0]}", remedy)
         return
     joined = [answer for answer in answers if answer.rank is not None]
-    other = f"now launcher.name = {launcher.name!r}, launcher.mpi = {launcher.mpi!r}"
+    other = f"current values: launcher.name = {launcher.name!r}, launcher.mpi = {launcher.mpi!r}"
     if not joined:
         words = f"MPI does not start: {read_last_error(start)}"
         remedy = (
@@ -197,13 +197,18 @@ def _check_ranks(
         remedy += f"the plug-ins); {other}"
         yield make_fault("MPI", where, words, remedy)
     elif len(answers) == wanted and all(answer.world_size == 1 < wanted for answer in joined):
-        words = f"{wanted} processes form {wanted} worlds of 1 rank, as {joined[0].mpi} does "
-        words += "not communicate with the launcher"
+        words = (
+            f"each of the {wanted} processes has an MPI_COMM_WORLD of size 1 instead of {wanted}, "
+            f"because {joined[0].mpi} does not communicate with the launcher"
+        )
         remedy = 'set launcher.mpi to the plug-in of that MPI ("pmix" for Open MPI, "pmi2" for '
         remedy += f'MPICH: see `srun --mpi=list`), or launcher.name = "mpirun"; {other}'
         yield make_fault("MPI", where, words, remedy)
     elif len(answers) != wanted or any(answer.world_size != wanted for answer in joined):
-        words = f"{wanted} ranks were requested, but {len(answers)} answered"
+        words = (
+            f"{wanted} ranks in one world were requested, but {len(answers)} answered, or their "
+            "world has another size"
+        )
         remedy = f"check launcher.flags and launcher.command in the site file; {other}"
         yield make_fault("launcher", where, words, remedy)
     else:
@@ -343,7 +348,10 @@ def _check_limits(
         by_host = {answer.host: answer.limits.get(name, "") for answer in answers if answer.limits}
         if len({*by_host.values()}) > 1:
             words = "; ".join(f"{host} has {value or 'none'}" for host, value in by_host.items())
-            remedy = "choose equal ports by NCCL_IB_HCA or NCCL_SOCKET_IFNAME in [env] of the site"
+            remedy = (
+                "select the same ports on all nodes with NCCL_IB_HCA or NCCL_SOCKET_IFNAME in "
+                "[env] of the site file"
+            )
             yield CheckResult("undecided", name, (where,), words, remedy)
 
 
@@ -357,7 +365,10 @@ def _advise_on_environment(probe: Probe) -> str:
     framework = probe.case.axes.framework
     environment = probe.site.find_environment(framework)
     if environment.container is not None:
-        return f"use an image that contains it, or see environments.{framework}.container"
+        return (
+            f"use an image that contains it, or change environments.{framework}.container in the "
+            "site file"
+        )
     python = f"{environment.venv}/bin/python" if environment.venv else environment.python
     return (
         f"`{python} -m pip install` it, or `{get_creation_command(framework, probe.site.device)}`"

@@ -181,7 +181,7 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
         most = max(kind.cpus for kind in kinds)
         words = (
             f"{wanted} ranks with {site.cpus_per_rank} cores each on a node: nodes of partition "
-            f"{partition.name} have {most}"
+            f"{partition.name} have at most {most} cores"
         )
         fewer = (
             f"set cpus_per_rank = {most // wanted}"
@@ -219,7 +219,8 @@ def _check_qos_limits(
         if limit is not None and group.job_count > limit:
             words = f"{what} allows {limit} jobs in the queue; needed: {group.job_count}"
             remedy = (
-                f"set max_array_size = {limit} in the site file: several smaller array jobs follow"
+                f"set max_array_size = {limit} in the site file, to split the cases into several "
+                "smaller array jobs"
             )
             yield _hold("queue", group.group_id, words, remedy)
 

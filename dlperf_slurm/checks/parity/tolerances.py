@@ -309,7 +309,7 @@ DATA_PARALLEL_HEADER = (
     "framework",
     "model",
     "variant",
-    "averaged gradient against",
+    "averaged gradient compared with",
     "gradients",
     "updates",
     "ranks",

@@ -159,7 +159,7 @@ def verify_data_parallel(
     alone = make_case(framework, model, workplace.site, variant=variant)
     pair = _vary(alone, topology=str(Topology(1, 2)), gradient_sync=distribution)
     is_joined = not load_model(model).HAS_BATCH_STATISTICS
-    reference = "joined batch" if is_joined else "mean of the ranks' own"
+    reference = "one rank with both batches" if is_joined else "mean of one rank with each batch"
     line = Agreement(framework, model, _name(pair, distribution), reference)
     missing = find_missing_horovod(framework, workplace.site)
     if distribution == HOROVOD and missing:
@@ -184,7 +184,11 @@ def verify_data_parallel(
 def make_case(
     framework: str, model: str, site: Site, is_clipped: bool = False, variant: Variant = PLAIN
 ) -> Case:
-    """Make a small case on one rank, in fp32 and without a compiler if `variant` has no other."""
+    """Make a small case on one rank.
+
+    With `is_clipped`, gradients are clipped by their global norm. `variant` has values of axes,
+    such as precision and compiler; without them, the case is in fp32 and not compiled.
+    """
     verification = load_model(model).VERIFICATION
     is_reduced = variant.get("precision", "fp32") != "fp32"
     changed = verification.reduced_precision_parameters if is_reduced else {}

@@ -49,7 +49,7 @@ def read_additions(environment: Path) -> Additions:
         return Additions()
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise InputError(
-            f"{path}: is not a valid record of added packages: {error}; remove the file, and name "
+            f"{path} is not a valid record of added packages: {error}; remove the file, and name "
             "the packages again with --with"
         ) from error
 
@@ -108,7 +108,11 @@ def add_packages(
         raise EnvironmentMissingError(
             f"{error}\n  the environment itself is complete; added packages must fit its pinned "
             "versions: name another version, such as --with 'NAME==VERSION'"
-            + (f"; to drop added ones, remove {find_record(environment)}" if record.asked else "")
+            + (
+                f"; to drop the packages added earlier, remove {find_record(environment)}"
+                if record.asked
+                else ""
+            )
         ) from error
     # also those that were there: by pip alone, or pinned
     names = {_name(line) for line in asked}

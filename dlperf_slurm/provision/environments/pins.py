@@ -116,7 +116,7 @@ def list_pins() -> list[str]:
 def read_pins(framework: str, device: str = "cpu") -> Pins:
     """Read the pins of a framework for a device; raises InputError for an unknown framework."""
     try:
-        check_known(framework, list_pins(), "a framework with pins")
+        check_known(framework, list_pins(), "a framework that `env create` can install")
     except ValueError as error:
         raise InputError(str(error)) from error
     texts = [(PINS_DIR / f"{framework}.txt").read_text(encoding="utf-8")]

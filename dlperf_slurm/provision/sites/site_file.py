@@ -26,8 +26,8 @@ def write_site_file(survey: Survey, tools: LoginNodeTools, device: Optional[str]
     lines = [
         f"# Cluster {survey.cluster_name}, Slurm {survey.version}: written by dlperf-slurm "
         f"{__version__} site init from what",
-        "# scontrol, sinfo, sacctmgr and srun report. Other keys: dlperf-slurm init, "
-        "site_configs/example.toml.",
+        "# scontrol, sinfo, sacctmgr and srun report. For the other keys, see "
+        "site_configs/example.toml (copied by dlperf-slurm init).",
         *(f"{ASK} {problem}" for problem in survey.problems),
         "",
         'scheduler = "slurm"',
@@ -252,7 +252,10 @@ def _write_launcher(survey: Survey) -> Iterator[str]:
     chosen = next((name for name in MPI_CHOICES if name in known), None)
     if chosen is not None:
         yield 'name = "srun"'
-        yield f"mpi = {_quote(chosen)}  # of {', '.join(known)}; Open MPI needs pmix, MPICH pmi2"
+        yield (
+            f"mpi = {_quote(chosen)}  # available: {', '.join(known)}; Open MPI needs pmix, MPICH "
+            "pmi2"
+        )
     elif known:
         yield f"# srun cannot start MPI here: `srun --mpi=list` has only {', '.join(known)}"
         yield 'name = "mpirun"'

@@ -305,7 +305,7 @@ HOSTILE_COMMANDS = {
     "{{ ('9' ~ range(999)|join)|int }}": "int: the text has more",
     "{{ '%1000000000d' % 1 }}": "% needs numbers, not '%1000000000d'",
     "{{ 'x' | center(10**10) }}": "No filter named 'center'",
-    "{{ range(9999) | join(framework | replace('t', range(9999) | join)) }}": "makes more than",
+    "{{ range(9999) | join(framework | replace('t', range(9999) | join)) }}": "filter exceeds",
     "{% set a = 'x' ~ framework %}{{ a }}": "assign cannot stand in a command; allowed:",
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "macro cannot stand in a command",
     "{% include '/etc/passwd' %}": "include cannot stand in a command",

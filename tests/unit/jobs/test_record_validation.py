@@ -328,7 +328,11 @@ GENERATIONS = numpy.full((2, 10, 3), 0.1)
     ("seconds", "axes", "problem"),
     [
         (GENERATIONS, {"output_tokens": 3}, ""),
-        (None, {"output_tokens": 3}, "is missing; it has the times of the generation"),
+        (
+            None,
+            {"output_tokens": 3},
+            "is missing; it must contain the times of the generated tokens",
+        ),
         (None, {}, ""),
         (GENERATIONS, {}, "shape is (2, 10, 3), not [ranks, steps, tokens] (2, 10, 0)"),
         (

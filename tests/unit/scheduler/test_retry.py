@@ -176,7 +176,10 @@ def test_retry_by_hand_leaves_out_the_nodes_that_it_is_told(run, bad_nodes, max_
     assert stage_retry(run, bad_nodes, said.append) == 1
     script = run.get_script_path("1n1g-try2").read_text(encoding="utf-8")
     assert ("#SBATCH --exclude=n9\n" in script) == (max_nodes == 4)
-    told = ["no node is excluded: a job needs 1 node, and the site file sets 1 as max_nodes"]
+    told = [
+        "no node is excluded, as too few nodes might be left: a job needs 1 node, and the site "
+        "file sets 1 as max_nodes"
+    ]
     assert said == (told if is_told else [])
 
 

@@ -59,7 +59,11 @@ def test_ranks_of_one_world_are_sound(home):
 
 def test_processes_that_are_a_world_each_are_told_from_ranks(home):
     (line,) = list_faults(home, [make_answer(0, world_size=1), make_answer(0, "n2", world_size=1)])
-    says = ("2 worlds", "set launcher.mpi", "launcher.name = 'srun', launcher.mpi = 'pmix'")
+    says = (
+        "size 1 instead of 2",
+        "set launcher.mpi",
+        "launcher.name = 'srun', launcher.mpi = 'pmix'",
+    )
     assert_problem(line, key="fault     MPI: pytorch on n1, n2", says=says)
 
 
