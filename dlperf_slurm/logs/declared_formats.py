@@ -213,7 +213,8 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
         return join_patterns(*found)
     except re.error as error:
         raise FormatError(
-            f"{name}: the patterns of lines cannot be joined: {error}; add a signature"
+            f"{name}: the line patterns cannot be combined into one regular expression: {error}; "
+            "add the key signature"
         ) from error
 
 
@@ -487,7 +488,7 @@ WINDOWS: Dict[str, Callable[[int, List[Mark], Table], Tuple[Window, ...]]] = {
 
 
 OF_RUN = ("running", "total")
-"""Kinds of windows that are a figure of the whole run."""
+"""Kinds of measurement windows whose value is one for the whole run."""
 
 
 def _make_windows(
@@ -537,7 +538,11 @@ def _list_values(
 
 
 def find_end(run: TimedRun, end: Table) -> str:
-    """Return a message if the log does not reach the end that the table `end` requires, or ""."""
+    """Return a message if the log does not reach the end that the table `end` requires, or "".
+
+    The table may require a closing line of each rank, the ends of epochs, a last step or number of
+    steps, or a number of cycles, planned by facts that the log states: see `end` in KEYS.
+    """
     problem = run.find_unended_ranks(end["closing_line"]) if "closing_line" in end else ""
     if not problem and "epochs" in end:
         first, stop = (int(run.facts.get(name, 0)) for name in end["epochs"])

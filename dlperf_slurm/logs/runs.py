@@ -433,5 +433,5 @@ def _apply_rules(
         try:
             return rule.compute(parsed, identity), rule, ""
         except RuleError as error:
-            reasons.append(f"no throughput by the publisher's rule {rule.name!r}, which {error}")
+            reasons.append(f"no throughput by the publisher's rule {rule.name!r}: {error}")
     return None, suiting[0], reasons[0]

@@ -61,9 +61,9 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
         HEADER,
         rows,
         HEADER.index("ours"),
-        f"{', '.join(cases.unit.unique())}; beside each case the published result of the "
-        "same model that is nearest to it, or several if equally near; the ratio is shown only if "
-        "model sizes, precision and batch size agree",
+        f"{', '.join(cases.unit.unique())}; each case stands beside the most similar published "
+        "result of the same model, or several if equally similar; the ratio is shown only if "
+        "model sizes, precision and batch size are equal",
         OMIT_FIRST,
     )
 

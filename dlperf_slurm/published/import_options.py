@@ -32,14 +32,14 @@ def parse_settings(assignments: Sequence[str]) -> Identity:
             known = ", ".join(keys)
             raise InputError(f"--set {text}: unknown key; known: {known}{suggest(key, keys)}")
         if key == "date" and not _DATE.fullmatch(value.strip()):
-            raise InputError(f"--set {text}: date is a day, as in --set date=2020-08-26")
+            raise InputError(f"--set {text}: date must be a day, as in --set date=2020-08-26")
         if key in _CHOICES:
             value = WORDS[key].get(value.strip(), value.strip())
             if value not in _CHOICES[key]:
                 raise InputError(f"--set {text}: allowed: {', '.join(_CHOICES[key])}")
         if isinstance(getattr(Identity(), key), int):
             if not value.strip().isdecimal() or not 0 < int(value) < 10**7:
-                raise InputError(f"--set {text}: {key} is a whole number of at least 1")
+                raise InputError(f"--set {text}: {key} must be a whole number of at least 1")
             values[key] = int(value)
         elif key == "flops_per_sample":
             values[key] = _parse_flops(value)
@@ -55,7 +55,10 @@ def _parse_flops(text: str) -> float:
     except ValueError:
         flops = 0.0
     if not 0 < flops <= 1e18:
-        raise InputError(f"--set flops_per_sample={text}: is a number, such as 291e9")
+        raise InputError(
+            f"--set flops_per_sample={text}: must be a number above 0 and at most 1e18, such as "
+            "291e9"
+        )
     return flops
 
 

@@ -218,7 +218,7 @@ def read_run(path: Path) -> tuple[list[PrintedRow], list[NotAudited], list[Discr
         text = read_text(file, root=path)
     except FileNotFoundError:
         rows, gaps = read_csv(fresh, str(path))
-        reason = "does not exist; the results are those of the records"
+        reason = "does not exist; the results in the records were checked instead"
         return rows, [NotAudited(str(file), 1, "the report", reason), *gaps], []
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error}") from error

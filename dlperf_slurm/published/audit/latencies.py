@@ -129,8 +129,8 @@ def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
     for (cell, value, low), (other, other_value, high) in zip(products, products[1:]):
         if low.low > high.high:
             reason = (
-                f"with this speedup, the latency of the reference is {float(value):.2f}, above "
-                f"the {float(other_value):.2f} of {other.text} in {other.column}"
+                f"latency x speedup is {float(value):.2f} for the reference precision, above the "
+                f"{float(other_value):.2f} that {other.text} in {other.column} gives"
             )
             if cell.text == other.text:
                 reason += "; both columns have the same value"

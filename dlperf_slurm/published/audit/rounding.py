@@ -15,9 +15,12 @@ SWAPPED = "swapped columns"
 ABOVE_DEVICES = "speedup above the device count"
 OUT_OF_ORDER = "percentiles out of order"
 LATENCY_OFF = "throughput x latency is not the batch size"
-IN_SPREAD = "throughput x latency equals the batch size only within the range of repeats"
+IN_SPREAD = (
+    "throughput x latency differs from the batch size, but by no more than the latencies of the "
+    "row vary"
+)
 CONTRADICTION = "speedups contradict each other"
-DUPLICATE = "duplicate with another value"
+DUPLICATE = "printed twice with different values"
 
 SAMPLES_PER_S = "samples_per_s"
 SPEEDUP = "speedup"

@@ -66,7 +66,7 @@ def _read_table(lines: Sequence[str], separator: int, width: int) -> PipeTable:
     widths = {len(cells) for _, cells in rows}
     # the line of dashes may have the wrong width if all rows are as wide as the header
     if len(header) != width and widths != {len(header)}:
-        problem = f"the header has {len(header)} cells, but its line of dashes {width}"
+        problem = f"the header has {len(header)} cells, but the line of dashes below it has {width}"
         return PipeTable(separator + 1, tuple(header), (), (problem,))
     return PipeTable(start + 1, tuple(header), tuple(rows), tuple(problems))
 

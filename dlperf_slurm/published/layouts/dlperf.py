@@ -40,7 +40,7 @@ def lay_out(figures: "DataFrame") -> Document:
     draft = Document()
     training = list_figures(figures, TRAIN)
     if not training:
-        draft.note("no cases of training, so no table")
+        draft.note("no training cases, so no table")
     for group in group_by(training, lambda figure: figure.model).values():
         draft.tables.append(_make_summary(group, draft))
     for group in group_by(training, attrgetter("model", "precision", "batch_group")).values():
@@ -259,10 +259,8 @@ def _note_missing(
         if figure.topology == largest:
             absent.pop(figure.label, None)
     if absent:
-        draft.note(
-            f"{model}: the summary is of {largest}, where {', '.join(absent)} was not measured"
-        )
+        draft.note(f"{model}: the summary shows {largest}; not measured there: {', '.join(absent)}")
     if all(figure.precision in REFERENCE_PRECISIONS for figure in figures):
-        draft.note(f"{model}: no mixed precision, so no columns of it")
+        draft.note(f"{model}: no results in mixed precision, so no columns for it")
     if not is_scaled and len(list_topologies(figures, measured=True)) < 2:
         draft.note(f"{model}: one topology, so no speedup")

@@ -75,7 +75,7 @@ def lay_out(figures: "DataFrame") -> Document:
             draft.tables.append(_make_inference_table(group, pair, draft))
     for name, found in (("training", training), ("inference", inference)):
         if not found:
-            draft.note(f"no cases of {name}, so none of its tables")
+            draft.note(f"no {name} cases, so no {name} tables")
     return draft
 
 
@@ -169,17 +169,24 @@ def _describe_means(figures: Sequence[Figure]) -> str:
     """Describe how figures of a run are averaged, and what too few batches bias."""
     if figures[0].table:
         return ""
-    text = "means over repeats, as NVIDIA averages epochs, including waits for data"
+    text = (
+        "means over repeats, where NVIDIA takes means over epochs; the time spent waiting for data "
+        "is included"
+    )
     batches = min((f.batches for f in figures if f.batches is not None), default=None)
     if batches is None:
         return f"; {text}"
     text += (
-        f"; each latency is first computed over the batches of one repeat, at least {batches:.0f}"
+        "; the latencies of each repeat are computed first, over its batches (at least "
+        f"{batches:.0f})"
     )
     biased = [p for p in LATENCY_PERCENTILES[:-1] if count_needed_batches(p) > batches]
     if biased:
         percents = " and ".join(f"{percent}%" for percent in biased)
-        text += f", which are few for {percents} (docs/statistics.md, Percentiles)"
+        text += (
+            f", too few batches for an accurate latency at {percents} (docs/statistics.md, "
+            "Percentiles)"
+        )
     return f"; {text}"
 
 

@@ -45,9 +45,12 @@ def lay_out(figures: "DataFrame") -> Document:
     for group in group_by(training, _find_table).values():
         draft.tables.append(_make_table(group, draft))
     if not training:
-        draft.note("no cases of training, so no table")
+        draft.note("no training cases, so no table")
     elif not any(figure.data_location for figure in training):
-        draft.note("no case states where its data is read from, so each cell has one value")
+        draft.note(
+            "no case states where its data is read from, so each cell has one value, not one per "
+            "data source"
+        )
     return draft
 
 

@@ -69,8 +69,8 @@ def _find_fault(run: TimedRun) -> str:
     if is_each or all(mark.time > 0 for mark in run.first_marks):
         return ""
     return (
-        "the log has only some batches, without times, so the time of the batches that it leaves "
-        "out is unknown"
+        "the log has lines for only some of the batches and no timestamps, so the time of the "
+        "other batches is unknown"
     )
 
 
@@ -86,7 +86,10 @@ def _find_problem(run: TimedRun) -> str:
         return "the log does not state how many batches were planned (max_iter)"
     if done < announced:
         epoch, batch = run.first_marks[-1].position
-        return f"the log ends in epoch {epoch} at batch {batch}, {announced} batches announced"
+        return (
+            f"the log ends in epoch {epoch} at batch {batch}, but {announced} batches were planned "
+            "for the whole run"
+        )
     return ""
 
 

@@ -61,7 +61,7 @@ def _find_problem(run: TimedRun) -> str:
     ranks, gpus, marks = len(run.marks.by_rank), len(run.devices), run.first_marks
     # without labels, nodes whose GPUs have the same numbers may share a log
     if gpus and ranks % gpus != 0:
-        return f"{ranks} ranks print times, but {gpus} use a GPU"
+        return f"{ranks} ranks print times, but {gpus} print 'Use GPU'"
     (epoch, last), batches = marks[-1].position, int(run.facts["batches"])
     # `print-freq`, unless no epoch has two lines
     interval = next((steps for steps, _ in list_between(marks)), 1)
@@ -88,7 +88,7 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: global batch size over the mean of 100 lines' seconds."""
     times = take_values(parsed.series.get("times_after_fifth", ()), 20, 120)
     if average(times) <= 0 or identity.global_batch_size <= 0:
-        raise RuleError("the log must state the batch size, and times of batches above 0")
+        raise RuleError("needs the batch size, and times of batches above 0")
     return round(identity.global_batch_size / average(times), 2)
 
 

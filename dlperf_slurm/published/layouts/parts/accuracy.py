@@ -71,7 +71,7 @@ def _make_time_table(figures: Sequence[Figure], pair: PrecisionPair, draft: Docu
         title=f"{_make_title(figures[0])}, time to train",
         columns=columns,
         text_columns=1,
-        caption=f"top-1 in % and times in {unit}: means over seeds; times with the validations",
+        caption=f"top-1 in % and times in {unit}: means over seeds; times include validation",
     )
 
 
@@ -92,7 +92,7 @@ def _make_seeds_table(figures: Sequence[Figure], pair: PrecisionPair, draft: Doc
         title=f"{_make_title(figures[0])}, over seeds",
         columns=columns,
         text_columns=2,
-        caption=f"top-1 in %, {counts} seeds; the standard deviation (n - 1) is of fractions",
+        caption=f"top-1 in %, {counts} seeds; standard deviations (n - 1) are fractions, not in %",
     )
 
 

@@ -62,7 +62,8 @@ class Document:
             if others:
                 values = ", ".join(str(figure.samples_per_s) for figure in others)
                 self.note(
-                    f"{describe(chosen[key])}: {chosen[key].samples_per_s} is shown, not {values}"
+                    f"{describe(chosen[key])}: there are several values for one cell; "
+                    f"{chosen[key].samples_per_s} is shown, not {values}"
                 )
         return chosen
 
@@ -99,7 +100,8 @@ def arrange(
 ) -> dict[str, list[Figure]]:
     """Return figures in the order of the topologies, by precision; NO_FIGURE where one is missing.
 
-    `draft` gets a note on values that are not shown.
+    If several figures have the same precision and topology, the first that was measured is
+    returned, and `draft` gets a note with the values of the others.
     """
     points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
     return {

@@ -326,7 +326,10 @@ def test_command_lists_the_worst_first_and_counts_those_below_the_threshold(caps
 def test_command_passes_what_is_below_the_threshold(capsys):
     write_scaling(*SMALL_AND_LARGE[:2])
     assert main(["audit", "x.md"]) == 0
-    assert "2 speedups recomputed, 0 findings, 1 below 1 %" in capsys.readouterr().out
+    assert (
+        "2 speedups recomputed, 0 findings, 1 smaller differences (below 1 %)"
+        in capsys.readouterr().out
+    )
     assert main(["audit", "--threshold", "0.1%", "x.md"]) == 5
     assert main(["audit", "--threshold", "1", "x.md"]) == 2
 

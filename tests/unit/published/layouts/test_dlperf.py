@@ -223,11 +223,14 @@ def test_failed_case_has_its_word_and_a_numbered_footnote():
     ("cases", "note"),
     [
         ([make_training("1n1g", rate=1.0)], "resnet50: one topology, so no speedup"),
-        ([make_training("1n1g", rate=1.0)], "resnet50: no mixed precision, so no columns of it"),
-        ([make_training("1n1g", rate=1.0, mode="infer")], "no cases of training, so no table"),
+        (
+            [make_training("1n1g", rate=1.0)],
+            "resnet50: no results in mixed precision, so no columns for it",
+        ),
+        ([make_training("1n1g", rate=1.0, mode="infer")], "no training cases, so no table"),
         (
             [make_training("1n1g", rate=1.0), make_training("1n2g", rate=1.0, framework="jax")],
-            "resnet50: the summary is of 1n2g, where pytorch was not measured",
+            "resnet50: the summary shows 1n2g; not measured there: pytorch",
         ),
     ],
 )

@@ -131,4 +131,7 @@ def test_of_two_figures_of_one_cell_the_first_measured_is_shown_and_the_other_na
     draft = Document()
     chosen = draft.index([failed, *measured], lambda figure: figure.topology)
     assert chosen == {Topology(1, 1): measured[0]}
-    assert draft.notes == ["pytorch resnet50 1n1g fp32 bsz=8: 10.0 is shown, not 12.0"]
+    assert draft.notes == [
+        "pytorch resnet50 1n1g fp32 bsz=8: there are several values for one cell; 10.0 is shown, "
+        "not 12.0"
+    ]
