@@ -94,7 +94,7 @@ def _suggest_correction(
         (error_type == "bool_type" and value in ("true", "false"))
         or (error_type in ("int_type", "float_type") and value.isdecimal())
     ):
-        return f"; without quotes it is: {value}"
+        return f"; write it without quotes: {value}"
     return ""
 
 

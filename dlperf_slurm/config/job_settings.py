@@ -32,8 +32,8 @@ def _check_gpu_type(text: str) -> str:
     # the type is the last part of --gres=gpu:a100
     if text.startswith("gpu:"):
         raise ValueError(
-            f"{text!r}: write only the type of the GPU, such as 'a100'; gpu_request chooses the "
-            "option"
+            f"{text!r}: write only the type of the GPU, such as 'a100'; the key gpu_request sets "
+            "the sbatch option (--gpus-per-node or --gres)"
         )
     return text
 
@@ -113,9 +113,9 @@ class LauncherOptions(TomlModel):
     mpi: str = "pmix"
     """Value of `srun --mpi`; with "none", the option is left out."""
     flags: OneOrMore[str] = ()
-    """More options of the launcher (for torchrun: of srun), as templates with topology values."""
+    """More launcher options (torchrun: of srun); values of the topology replace {{ nodes }} etc."""
     command: str = ""
-    """Command line of the launcher "command", a template with topology values."""
+    """Command line of the launcher "command"; values of the topology replace {{ nodes }} etc."""
 
 
 class Rendezvous(TomlModel):
@@ -144,11 +144,11 @@ class Container(TomlModel):
     image: Annotated[str, Field(min_length=1)]
     """Image, in the runtime's own notation."""
     options: OneOrMore[str] = ()
-    """More options of the runtime, each a template with topology values."""
+    """More options of the runtime; values of the topology replace {{ nodes }} etc."""
     mounts: OneOrMore[str] = ()
     """More bind mounts, as "/folder" or "/outside:/inside"."""
     entrypoint: bool = False
-    """Whether the image's entry point runs first, in runtimes that can skip it."""
+    """Whether to run the image's entry point first; no effect if the runtime cannot skip it."""
 
 
 class Environment(TomlModel):
@@ -169,11 +169,11 @@ class Environment(TomlModel):
     rank_env: EnvTable = {}
     """Environment variables of the ranks only."""
     wrapper: OneOrMore[str] = ()
-    """Command that starts Python or the container on each rank, a template with topology values."""
+    """Command before Python or the container of a rank; topology values replace {{ nodes }} etc."""
     container: Optional[Container] = None
     """Container of the ranks."""
     host_python: Optional[str] = None
-    """Python 3.7 or newer on the batch host; default without a container: the framework's."""
+    """Python 3.7+ on the batch host; default if there is no container: that of the framework."""
 
 
 class JobSettings(TomlModel):
@@ -196,7 +196,7 @@ class JobSettings(TomlModel):
     gpu_type: Optional[Annotated[str, AfterValidator(_check_gpu_type)]] = None
     """GPU type to request."""
     compute_capability: Optional[Annotated[str, Field(pattern=COMPUTE_CAPABILITY)]] = None
-    """GPU architecture: "8.0" (A100), "9.0" (H100), "gfx90a" (AMD); other builds are excluded."""
+    """GPU architecture: "8.0" (A100), "gfx90a" (AMD); cases of builds without it are left out."""
     exclusive: bool = False
     """Whether jobs have their nodes to themselves (`--exclusive`)."""
     memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
@@ -231,7 +231,7 @@ class JobSettings(TomlModel):
     launcher: LauncherOptions = LauncherOptions()
     """How ranks are started."""
     ranks: Annotated[str, OneOf("a rendezvous method", lambda: KINDS)] = MPI
-    """Rendezvous of the ranks: mpi4py, or sockets with the variables of srun or torchrun."""
+    """How ranks find each other: by mpi4py, or by sockets and variables of srun or torchrun."""
     rendezvous: Rendezvous = Rendezvous()
     """Network of the rendezvous."""
     environments: dict[FrameworkName, Environment] = {}

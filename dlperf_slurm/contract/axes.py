@@ -91,8 +91,8 @@ class Axes:
         if isinstance(self.batch_size_per_device, int):
             return self.batch_size_per_device
         raise ValueError(
-            f"batch_size_per_device is {self.batch_size_per_device!r}: the number is known only "
-            "after the job's search"
+            f"batch_size_per_device is {self.batch_size_per_device!r}: the batch size is known "
+            "only after the job has searched for it"
         )
 
     @property

@@ -92,14 +92,14 @@ def build_dataclass(
     """
     fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
     if not isinstance(data, dict):
-        raise ContractError(f"{where}: not a JSON object, as {kind.__name__} needs")
+        raise ContractError(f"{where}: must be a JSON object")
     for name, field in fields.items():
         may_lack = not is_complete and field.default is not dataclasses.MISSING
         if name not in data and not may_lack:
             raise ContractError(f"{where}: {name} is missing")
     for name in data:
         if name not in fields:
-            raise ContractError(f"{where}: {name[:80]} is not a key of {kind.__name__}")
+            raise ContractError(f"{where}: {name[:80]} is not a known key")
     return kind(
         **{name: _convert(fields[name].type, data[name], f"{where}: {name}") for name in data}
     )

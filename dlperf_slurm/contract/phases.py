@@ -23,7 +23,8 @@ MEANINGS = {
     "start of a container",
     PYTHON: "from the start of rank 0's Python until the worker runs in it",
     RANKS: "from the start of the worker until all ranks have connected to each other",
-    LOOK: "placement of ranks, survey of the machine and, where measured, the device's peak",
+    LOOK: "placement of ranks, a check for other load on the hosts and, where measured, the peak "
+    "rates of the device",
     FRAMEWORK: "import of Python modules, mostly those of the framework",
     SESSION: "the framework's other preparation: rendezvous, network, model, weights and batch",
     SAMPLER: "waiting for the start of the telemetry process",

@@ -91,7 +91,7 @@ AXIS_SPECS = (
     AxisSpec(
         "framework",
         Framework,
-        "Framework, by the name of its adapter.",
+        "Name of the framework.",
         label="",
         is_always_in_id=True,
     ),

@@ -161,8 +161,8 @@ def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> 
         if next(budget, None) is None:
             raise InputError(
                 f"{file.toml.label}: the axes have more than {find_max_points(file.matrix)} "
-                "combinations, the most that a matrix with this many conditions may have; split "
-                "the matrix"
+                "combinations, the limit for a matrix with this many conditions in [[exclude]], "
+                "[[override]] and [[note]]; split the matrix"
             )
         yield normalize(point)
 

@@ -185,7 +185,10 @@ def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
         overridden.add("model")
     for index, override in enumerate(matrix.override):
         if override.model and (named := sorted({*own} & {*override.when.get_values("model")})):
-            text = f"{named[0]!r} is a script's own model, whose parameters are in its command"
+            text = (
+                f"{named[0]!r} is a model of a script; its parameters are in the command of the "
+                "script, so an [[override]] cannot set them"
+            )
             reporter.add(("override", index, "model"), text)
         if not override.named_axes():
             continue
@@ -251,7 +254,10 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
             reporter.add(("scripts", name, "model"), text)
         for key in () if script.model else ("unit", "tokens_per_sample", "flops_per_sample"):
             if getattr(script, key):
-                text = f"describes a model of the script; set scripts.{name}.model to its name"
+                text = (
+                    f"is only for a script with a model of its own; set scripts.{name}.model to "
+                    "the name of that model"
+                )
                 reporter.add(("scripts", name, key), text)
     places: list[tuple[tuple[Any, ...], AxisTable]] = [(("axes",), matrix.axes)]
     for key in ("include", "override"):

@@ -67,12 +67,12 @@ def describe_method(accepted: Acceptance) -> str:
     stated = accepted.tolerance
     lines = [
         "tolerance: " + (
-            "computed from how much the reference's runs vary: 1 in 20 further runs on the same "
-            "machine would have a case below its bound; 0 for a contract's figures"
+            "computed from how much the reference's runs differ, so that 1 in 20 further runs on "
+            "the same machine would have a case below its bound; 0 for a contract's figures"
             if stated is None else f"the stated {format_percent(stated)}"
         ),
-        "accepted: significantly above the bound, at 95 %; rejected: significantly below the "
-        "bound, at 95 % for all cases together; undecided: neither (docs/statistics.md, accept)",
+        "accepted: above the bound with 95 % confidence; rejected: below the bound with 95 % "
+        "confidence for all cases together; undecided: neither (docs/statistics.md, accept)",
     ]  # fmt: skip
     if accepted.others:
         lines.append(f"not in the reference: {list_some(accepted.others)}")

@@ -66,15 +66,16 @@ def list_hardware_changes(compared: RunComparison) -> list[str]:
 def describe_method(compared: RunComparison) -> str:
     """Describe how the numbers and verdicts of a comparison are computed, for its caption."""
     lines = [
-        "medians over repeats; speed is throughput, or 1 / latency; each interval holds for its "
-        "ratio alone, even if one run varies more than the other",
+        "medians over repeats; speed is throughput, or 1 / latency; each 95 % interval is for its "
+        "ratio only, and also valid if one run varies more than the other",
         _describe_test(compared),
     ]
     runs = (compared.manifest_a, compared.manifest_b)
     if not all(run.is_import or case.blocks > 1 for run in runs for case in run.cases):
         lines.append(
-            "each run used one array job, whose repeats share nodes and time: a difference between "
-            "nodes or times looks like one between the runs; protocol.blocks spreads the repeats"
+            "repeats in a single array job run on the same nodes at about the same time: a "
+            "difference between nodes or times would look like a difference between the runs; set "
+            "protocol.blocks above 1 to spread the repeats over several array jobs"
         )
     if compared.is_in_sequence:
         lines.append(
@@ -90,8 +91,8 @@ def describe_method(compared: RunComparison) -> str:
         )
     if compared.limit is not None:
         lines.append(
-            "beyond the limit: the same test shows, at 95 %, that B is slower than A by more than "
-            f"{format_percent(compared.limit)}; within the limit: that B is not"
+            "beyond the limit: the same test shows, at 95 % confidence, that B is slower than A by "
+            f"more than {format_percent(compared.limit)}; within the limit: it shows that B is not"
         )
     return "\n".join(lines)
 
@@ -106,9 +107,9 @@ def _describe_test(compared: RunComparison) -> str:
         else ("studentised permutation test (Fligner, Policello)")
     )
     return (
-        f"verdict: {test}, 95 % confidence for all "
-        f"{compared.test_count} together (Holm); equivalent: differs by less than "
-        f"{format_percent(compared.margin)}, by two one-sided tests; undecided: neither"
+        f"verdict: {test}, 95 % confidence for all {compared.test_count} comparisons together "
+        f"(Holm); equivalent: differs by less than {format_percent(compared.margin)} (two "
+        "one-sided tests); undecided: neither a difference nor equivalence was shown"
     )
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 METHOD = (
     "throughput: median over repeats, with its 95 % interval; speed: ratio to the previous run "
-    "with a result, with the interval of this ratio alone. Verdict: 95 % confidence for all runs "
-    "of a case together (Fligner, Policello; Holm); equivalent: differs by less than "
-    f"{100 * DEFAULT_MARGIN:g} %, by two one-sided tests"
+    "with a result, with a 95 % interval for this ratio only. Verdict: 95 % confidence for all "
+    "runs of a case together (Fligner-Policello test, Holm correction); equivalent: differs by "
+    f"less than {100 * DEFAULT_MARGIN:g} % (two one-sided tests)"
 )
 
 # length of the time at the start of a run id: 20240501-120000

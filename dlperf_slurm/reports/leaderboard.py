@@ -165,9 +165,9 @@ def tabulate_runs(
             for row in runs
         ],
         7,
-        "against the run before: the number of cases with each verdict, compared with the last "
-        "earlier run that measured the case; the linked page compares with the last earlier run "
-        "of the same matrix and site",
+        "against the run before: how many cases have each verdict; each case is compared with the "
+        "last earlier run that measured it; the linked page compares this run with the last "
+        "earlier run of the same matrix and site",
     )
 
 

@@ -107,8 +107,8 @@ def tabulate_differences(differences: Sequence[Difference], bad: Mapping[str, st
         ],
         text_columns=4 + has_kinds,
         caption=(
-            "values as last recorded, compared between nodes with the same models of GPU and CPU; "
-            "a value that slow nodes alone have is a likely cause"
+            "values as last recorded, compared between nodes with the same GPU and CPU models; a "
+            "value that only slow nodes have is a likely cause"
         ),
     )  # fmt: skip
 
@@ -137,19 +137,21 @@ def _describe_method(verdicts: NodeVerdicts) -> str:
     """Describe how nodes are compared and from which slowdown one is slow, for the caption."""
     if verdicts.manifest.has_pairs:
         of_links = (
-            "ratio of a pair to what its two nodes reach in other pairs: median over the blocks",
-            "ratio of a node to the other nodes, without the effects of the nodes that it was "
+            "speed of a pair relative to the speed expected from its two nodes in other pairs: "
+            "median over the blocks",
+            "speed of a node relative to the other nodes, corrected for the nodes that it was "
             "paired with: median over the rounds",
         )[not verdicts.is_of_links]
         return (
-            f"{of_links} (95 % interval); slow: significantly slower, at 5 % for all nodes "
-            f"together and all links together, and by at least "
+            f"{of_links} (95 % interval); slow: significantly slower (at most 5 % risk of any "
+            "false finding among the nodes, and the same among the links), and by at least "
             f"{format_percent(verdicts.least_effect)} (docs/statistics.md, slow links)"
         )
     return (
-        "ratio to the median of the nodes that are not slow, block by block: median over the "
-        "blocks (95 % interval); slow: significantly slower, at 5 % for all nodes and figures "
-        f"together, and by at least {format_percent(verdicts.least_effect)} "
+        "speed relative to the median of the nodes that are not slow in the same block: median "
+        "over the blocks (95 % interval); slow: significantly slower (at most 5 % risk of any "
+        "false finding among all nodes and measured values), and by at least "
+        f"{format_percent(verdicts.least_effect)} "
         "(docs/statistics.md, slow nodes)" + "".join(f"; {note}" for note in verdicts.bit_notes)
     )
 

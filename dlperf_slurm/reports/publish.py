@@ -1,4 +1,4 @@
-"""A results folder -> a static site of its runs, as HTML and as Markdown.
+"""A results folder -> a static website of its runs, as HTML and as Markdown.
 
 Only changed pages are written again.
 """
@@ -296,7 +296,10 @@ def _make_pages(
 
 
 def _make_run_files(run: Run, names: Sequence[str], redaction: Redaction) -> dict[str, str]:
-    """Return the page, CSV and Markdown of a run, cleaned of names, by file name (`names`)."""
+    """Return the page, CSV and Markdown of a run, by file name, with `redaction` applied.
+
+    `names` are the three file names, in this order.
+    """
     report = make_report(run, {})
     report = replace(report, plots=draw_plots(report, SOME))
     page = make_page(report, home=f"../{INDEX}")

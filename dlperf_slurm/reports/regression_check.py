@@ -36,7 +36,7 @@ def guard_comparison(compared: RunComparison) -> None:
     slower.
     """
     guarded = [pair for pair in list_records(compared.pairs) if pair["samples_a"]]
-    _guard(guarded, compared.limit or 0.0, "results of run A")
+    _guard(guarded, compared.limit or 0.0, "results of run B against run A")
 
 
 def guard_history(newest: "DataFrame", limit: float) -> None:
@@ -50,7 +50,7 @@ def guard_history(newest: "DataFrame", limit: float) -> None:
 def _guard(guarded: Sequence[Row], limit: float, what: str) -> None:
     """Raise the error of the worst pairs, or none if all are within the limit.
 
-    `what` names the pairs in its message: "results of run A".
+    `what` names the pairs in its message: "results of run B against run A".
     """
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]
     alone = [pair for pair in guarded if pair["verdict"] == NOT_COMPARABLE]
@@ -63,7 +63,7 @@ def _guard(guarded: Sequence[Row], limit: float, what: str) -> None:
         first_line = f"{len(alone)} {of_all} cannot be compared"
         raise CasesFailedError(_list_pairs(first_line, alone))
     if undecided:
-        first_line = f"undecided whether {bound}: {len(undecided)} {of_all}"
+        first_line = f"{len(undecided)} {of_all} may be {bound}; more repeats are needed to decide"
         raise InconclusiveError(_list_pairs(first_line, undecided))
 
 

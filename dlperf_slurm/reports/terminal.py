@@ -138,7 +138,7 @@ def _print_left_out(plan: "Plan", console: PlainConsole) -> None:
 def _print_planned(plan: "Plan", console: PlainConsole) -> None:
     """Print tables of the array jobs (groups) and of the cases of a plan."""
     print_table(
-        ["group", "jobs", "array tasks", "nodes", "devices/node", "limit min", "node-hours"],
+        ["group", "jobs", "array tasks", "nodes", "devices/node", "time limit (min)", "node-hours"],
         [
             [
                 group.group_id,
@@ -272,7 +272,7 @@ def print_table(
     kept = {column.number for column in shown}
     omitted = ", ".join(column.head for column in columns if column.number not in kept)
     if omitted:
-        text = f"not shown in {console.width} columns: {omitted}"
+        text = f"columns left out: {omitted}"
         console.print(Text(textwrap.shorten(text, console.width, placeholder=" ..."), style="dim"))
 
 

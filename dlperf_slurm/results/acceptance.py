@@ -257,7 +257,7 @@ def _make_row(
 def _describe_basis(entry: ReferenceCase) -> str:
     """Describe the measurements that a case is compared with: "2 runs, 12 repeats, 3 nodes"."""
     if not entry.runs:
-        return f"figure: {entry.at_least_samples_per_s_per_device:g} per device"
+        return f"stated: at least {entry.at_least_samples_per_s_per_device:g} samples/s per device"
     repeats = sum(len(block) for run in entry.runs for block in run.samples_per_s)
     nodes = len({node for run in entry.runs for node in run.nodes})
     counts = ((len(entry.runs), "run"), (repeats, "repeat"), (nodes, "node"))

@@ -157,8 +157,9 @@ CASES: tuple[Column, ...] = (
         planned("case_id"), header="case"),
     Column("model", TEXT, "", "name of the model", planned("model")),
     *_declare_axes(),
-    Column("batch_sizes_measured", TEXT, "samples", "batch sizes that the valid repeats "
-        "measured, per device, ascending; several if repeats of a search found different ones",
+    Column("batch_sizes_measured", TEXT, "samples", "batch sizes that the valid repeats measured, "
+        "per device, ascending; several if the batch-size search found different sizes in "
+        "different repeats",
         find_sizes, header="batch size"),
     Column("batch_size_measured", COUNT, "samples", "batch size that was measured, per device, "
         "to sort and plot by; missing if there are several, or none",
@@ -212,11 +213,12 @@ CASES: tuple[Column, ...] = (
     declare_hidden("flops_per_sample", NUMBER, RepeatAggregate("flops_per_sample", FIRST)),
     declare_hidden("tflop_per_sample", NUMBER, formula(lambda c: c["flops_per_sample"] / TERA
         / c["world_size"].astype(NUMBER))),
-    declare_median("tflops_per_device", "10^12 FLOP/s", "training FLOPs by the model's "
-        "definition, per device, divided by the time",
+    declare_median("tflops_per_device", "10^12 FLOP/s", "FLOP/s per device, with the FLOPs of a "
+        "training step counted from the model's definition",
         scaled_median_of("samples_per_s", lambda c: c["tflop_per_sample"]), missing=UNKNOWN),
-    Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "highest matrix-product rate of the "
-        "framework on this device and in the precision of the case, measured on its node",
+    Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "highest matrix-multiplication (GEMM) "
+        "rate of the framework on this device in the precision of the case, measured on the same "
+        "node",
         RepeatAggregate("measured_peak_tflops", "median")),
     declare_hidden("first_peak_tflops", NUMBER, RepeatAggregate("published_peak_tflops", FIRST)),
     Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
@@ -227,14 +229,15 @@ CASES: tuple[Column, ...] = (
         scaled_median_of("samples_per_s", divide_by_peak(kind)), header=f"of {kind} peak",
         form=SHARE, missing=UNKNOWN)
       for kind, name in (("measured", " (MFU)"), ("published", ""))),
-    Column("copied_gb_per_s", NUMBER, "GB/s", "memory bandwidth of the device, by "
-        "copying: reads plus writes", RepeatAggregate("copied_gb_per_s", "median")),
+    Column("copied_gb_per_s", NUMBER, "GB/s", "memory bandwidth of the device, measured by a copy: "
+        "bytes read plus bytes written", RepeatAggregate("copied_gb_per_s", "median")),
     declare_hidden("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),
     Column("all_reduce_gb_per_s", NUMBER, "GB/s", "bus bandwidth of an all-reduce of the "
         "gradients: 2 (n - 1) / n of their size, for n ranks, divided by its time",
         median_of_all_reduces("gb_per_s")),
     Column("reachable_efficiency", NUMBER, "fraction", "upper bound of the weak-scaling "
-        "efficiency, from the time of the all-reduce alone, if it overlaps with the backward pass",
+        "efficiency, computed from the time of an all-reduce measured on its own, if it overlaps "
+        "with the backward pass",
         compute_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
         missing=UNKNOWN),
     Column("unoverlapped_efficiency", NUMBER, "fraction", "as `reachable_efficiency`, but if "
@@ -248,8 +251,9 @@ CASES: tuple[Column, ...] = (
     declare_ratio("precision_speedup", "ratio", "throughput divided by that in "
         "`reference_precision` at the same topology",
         ratio_to("samples_per_s", "full_precision_case"), header="speedup"),
-    *_declare_latencies("latency", "of an inference batch: median over the repeats, or over all "
-        "their batches together; missing if these are too few"),
+    *_declare_latencies("latency", " of an inference batch: median over the repeats; if a repeat "
+        "has too few batches, over the batches of all repeats together; missing if even these "
+        "are too few"),
     *_declare_latency_speedups(),
     *(column for name in ("ttft", "tpot", "itl")
         for column in _declare_latencies(name, f": {LATENCIES[name][0]}")),
@@ -259,12 +263,12 @@ CASES: tuple[Column, ...] = (
         ("prefill_tokens_per_s", "tokens/s", "prompt tokens of all ranks divided by the mean time "
             "to the first token", lambda c: (c["samples_per_step"] * c["prompt_length"])
             .astype(NUMBER) / c["ttft_avg_seconds"], "prefill tokens/s", WHOLE),
-        ("decode_tokens_per_s", "tokens/s", "following tokens of all ranks divided by their mean "
-            "time",
+        ("decode_tokens_per_s", "tokens/s", "sequences of all ranks divided by the mean time per "
+            "output token after the first",
             lambda c: c["samples_per_step"].astype(NUMBER) / c["tpot_avg_seconds"],
             "decode tokens/s", WHOLE),
-        ("decode_gb_per_s", "GB/s", "bytes of weights and KV cache that decoding reads "
-        "from device memory, divided by its mean time",
+        ("decode_gb_per_s", "GB/s", "bytes of weights and KV cache that one decoding step reads "
+        "from device memory, divided by the mean time per output token after the first",
             lambda c: c["decoded_gb"] / c["tpot_avg_seconds"], "", RATIO),
         ("decode_bandwidth_share", "fraction", "`decode_gb_per_s` over `copied_gb_per_s`",
             lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "of bandwidth", SHARE),
@@ -277,7 +281,7 @@ CASES: tuple[Column, ...] = (
     declare_hidden("device_data_case", TEXT, baseline(ratios.find_data_on_device)),
     declare_ratio("relative_to_device_data", "ratio", "throughput divided by that of the same "
         "case with data on the device", ratio_to("samples_per_s", "device_data_case"),
-        header="of data on the device"),
+        header="vs. data on device"),
     *(Column(name, NUMBER, "fraction", meaning, compute, header=header, form=PERCENT,
         missing=missing)
       for name, compute, meaning, header, missing in (
@@ -313,8 +317,8 @@ CASES: tuple[Column, ...] = (
         "wait for the slowest one", RepeatAggregate("waiting_share", "median"),
         header="waiting", form=SHARE, missing="none"),
     Column("slowest_host", TEXT, "", "host of the slowest rank", of_slowest_device("host")),
-    Column("slowest_rank", TEXT, "", "number of the slowest rank; several if its device "
-        "had different ranks in different repeats", of_slowest_device("ranks")),
+    Column("slowest_rank", TEXT, "", "number of the slowest rank; several if the slowest device "
+        "had different rank numbers in different repeats", of_slowest_device("ranks")),
     Column("peak_memory_bytes", COUNT, "B", "highest peak memory of any rank in any repeat",
         RepeatAggregate("peak_memory_bytes", "max"), header="peak MiB",
         form=ScaledFormat(".0f", 1 / 2**20), missing=UNKNOWN),
@@ -355,8 +359,9 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate(f"phase_{name}_seconds", "median")) for name in PHASES),
     declare_hidden("to_first_step_seconds", NUMBER,
         RepeatAggregate("to_first_step_seconds", "median"), header="script to first step"),
-    Column("parity_proof", TEXT, "", "folder of the `parity` that checked the case's framework, "
-        "versions, code, device, precision, compiler, memory format and gradient_sync, if any",
+    Column("parity_proof", TEXT, "", "folder of the `parity` run that checked the case's "
+        "framework, versions, code, device, precision, compiler, memory format and gradient_sync, "
+        "if any",
         formula(lambda c: c["case_id"].where(c["case_id"].isna(), ""))),
     Column("problem", TEXT, "", "why there is no result: OOM, failed, invalid, missing, not run",
         find_problem),

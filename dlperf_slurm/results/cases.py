@@ -125,7 +125,7 @@ def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
             **case.settings,
             "planned_epochs": case.epochs,
             "planned_size": 0 if case.axes.has_batch_search else case.axes.batch_size,
-            "fixed_batch_size": f"{case.axes.global_batch_size} in all"
+            "fixed_batch_size": f"{case.axes.global_batch_size} (global)"
             if case.axes.global_batch_size
             else str(case.axes.batch_size_per_device),
             "has_batch_search": case.axes.has_batch_search,

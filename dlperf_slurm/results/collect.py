@@ -22,7 +22,9 @@ Value = TypeVar("Value")
 # starting a process takes as long as reading about a hundred records
 WORTH_A_PROCESS = 200
 # the problems of repeats that may still run
-NO_RECORD_YET = "no record yet: pending or running, or its end was not observed (see `status`)"
+NO_RECORD_YET = (
+    "no record yet: the array task is pending or running, or its end was missed (see `status`)"
+)
 NOT_SUBMITTED = "not submitted"
 
 

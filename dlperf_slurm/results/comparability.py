@@ -82,7 +82,7 @@ def find_other_work(a: Facts, b: Facts) -> str:
         # runs whose own repeats did different work are not comparable either
         if a[path] != b[path] or len(a[path]) > 1:
             differences.append(_describe_change(path.rpartition(".")[2], a[path], b[path]))
-    return f"different work: {'; '.join(differences)}" if differences else ""
+    return f"different workload: {'; '.join(differences)}" if differences else ""
 
 
 def list_provenance(records: Sequence[Record]) -> dict[str, list[str]]:

@@ -334,8 +334,9 @@ COMPARISON: tuple[Column, ...] = (
         "comparisons (Holm)", take_column("p_value")),
     Column("verdict", TEXT, "", "faster, slower, equivalent, undecided, not comparable",
         take_column("verdict")),
-    Column("deciding_repeats", COUNT, "repeats", "approximate number of repeats in each run that "
-        "would decide; missing if decided, or if no number would", take_column("deciding_repeats")),
+    Column("deciding_repeats", COUNT, "repeats", "approximate number of repeats per run needed for "
+        "a verdict; missing if there is a verdict, or if no number of repeats would give one",
+        take_column("deciding_repeats")),
     Column("reason", TEXT, "", "why there is no verdict, or what is needed for one; empty if "
         "there is one", take_column("reason")),
     Column("changes", TEXT, "", "other differences between the runs, joined by semicolons",

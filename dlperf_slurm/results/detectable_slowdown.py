@@ -78,10 +78,10 @@ def _describe_cases(
     told = []
     for spread in _USUAL_SPREADS:
         detection = _describe_detection(count, spread, cases, is_paired)
-        told.append(f"if they vary by {100 * spread:.0f} %, {detection}")
+        told.append(f"if they vary by {100 * spread:.0f} %, it {detection}")
     return (
-        f"{what}; how much repeats vary is unknown, as there are no earlier runs. "
-        f"A {comparison} like this one: {'; '.join(told)}"
+        f"{what}; how much repeats vary is unknown, as there are no earlier runs. For a "
+        f"{comparison} like this one: {'; '.join(told)}"
     )
 
 
@@ -95,9 +95,9 @@ def _describe_detection(
     """
     chance, least = get_power(count, spread, SLOWDOWN, len(cases), is_paired)
     return (
-        f"detects a slowdown of {100 * SLOWDOWN:.0f} % of {_describe_count(cases)} with a "
-        f"probability of {100 * chance:.0f} %, and one of {100 * least:.1f} % with "
-        f"{100 * POWER:.0f} %"
+        f"detects that {_describe_count(cases)} is {100 * SLOWDOWN:.0f} % slower with a "
+        f"probability of {100 * chance:.0f} %, and that it is {100 * least:.1f} % slower with a "
+        f"probability of {100 * POWER:.0f} %"
     )
 
 

@@ -117,7 +117,7 @@ def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool)
         limit = (
             f"at most {write_duration(3600 * plan.node_hours)}, from the time limits"
             if is_local
-            else f"the limit is {plan.node_hours:.1f} node-hours"
+            else f"at most {plan.node_hours:.1f} node-hours, from the time limits"
         )
         return f"time: unknown, as no earlier run measured these cases; {limit}"
     seconds = sum(case.protocol.repeats * task_seconds[case.case_id] for case in known)

@@ -45,8 +45,8 @@ def compare_bits(
     for group in groups.values():
         if len(group) < LEAST_NODES:
             verdicts.notes.append(
-                f"{', '.join(group)}: bits not compared: fewer than {LEAST_NODES} nodes have this "
-                "hardware and software"
+                f"{', '.join(group)}: losses and weights not compared bitwise: fewer than "
+                f"{LEAST_NODES} nodes have this hardware and software"
             )
             continue
         steps = {
@@ -55,7 +55,9 @@ def compare_bits(
             for record in own
         }
         if len(steps) > 1:
-            verdicts.notes.append("bits not compared: the numbers of steps or seeds differ")
+            verdicts.notes.append(
+                "losses and weights not compared bitwise: the number of steps or the seed differs"
+            )
             continue
         bits = {
             node: [tuple((rank.final_loss, rank.weight_sum) for rank in r.ranks) for r in own]
@@ -85,17 +87,20 @@ def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) ->
     counts = Counter(own[0] for node, own in bits.items() if node not in varying)
     usual, count = counts.most_common(1)[0] if counts else (None, 0)
     if usual is None or 2 * count <= len(bits):
-        why = f"no result is equal to the last bit on most of the {len(bits)} nodes"
+        why = f"no more than half of the {len(bits)} nodes have bitwise equal results"
         if 2 * len(varying) >= len(bits):
-            why = f"not deterministic: bits vary from block to block on {len(varying)} nodes"
-        verdicts.notes.append(f"bits of losses and weights are not compared: {why}")
+            why = (
+                "not deterministic: results of different blocks of repeats are not bit-identical "
+                f"on {len(varying)} nodes"
+            )
+        verdicts.notes.append(f"losses and weights are not compared bitwise: {why}")
         return
-    verdicts.notes.append(f"bits of losses and weights are equal on {count} of {len(bits)} nodes")
+    verdicts.notes.append(f"losses and weights are bitwise equal on {count} of {len(bits)} nodes")
     for node, own in bits.items():
         others = [one for one in own if one != usual]
         if others:
-            words = f"bits of losses or weights{_name_ranks(usual, others)} differ from those of "
-            words += f"{count} nodes in {len(others)} of {len(own)} blocks"
+            words = f"losses or weights{_name_ranks(usual, others)} differ bitwise from those of "
+            words += f"the {count} nodes that agree, in {len(others)} of {len(own)} blocks"
             if len(others) == len(own):
                 verdicts.different[node] = words
             else:

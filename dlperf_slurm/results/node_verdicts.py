@@ -130,10 +130,15 @@ def judge_nodes(
         verdict, reason = decide_verdict(outcomes, effects[index], [*figures], least_effect)
         kind = kinds.get(node, "")
         if verdict == UNDECIDED and len(alike[kind]) == 1:
-            described = kind if node in kinds else "which is not recorded"
+            described = (
+                kind if node in kinds else "as far as is known: that of this node is not recorded"
+            )
             reason = ", ".join(filter(None, ("no other node has the same hardware", described)))
         elif verdict in (SLOW, UNDECIDED) and node in apart:
-            reason += "; measured before or after most other nodes: a drift may be the cause"
+            reason += (
+                "; measured at another time than most other nodes, so a change over time may be "
+                "the cause"
+            )
         if node in bits.different and verdict != FAILED:
             also = f"; also slow: {reason}" if verdict == SLOW else ""
             verdict, reason = WRONG, bits.different[node] + also

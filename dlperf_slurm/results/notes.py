@@ -38,8 +38,8 @@ NoteRow = tuple[str, str, Note]
 PUBLISHER_TOLERANCE = 0.02
 
 WAIT_UNKNOWN = (
-    "waiting for data is unknown: it was timed on the hosts, which may fetch the next batch while "
-    "a device still computes"
+    "time spent waiting for data is unknown: it was measured on the hosts, which may fetch the "
+    "next batch while a device still computes"
 )
 NOT_MEMORY = (
     "the search for the largest batch size ended before memory was full: larger batches need more "
@@ -153,8 +153,9 @@ def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
         return []
     side = "above" if excess > 0 else "below"
     return [
-        f"{outcomes.case.case_id}: by the publisher's rule ({published[0].publisher_rule}) the "
-        f"median is {figure:.2f}, {abs(100 * excess):.1f} % {side} the table's"
+        f"{outcomes.case.case_id}: computed by the publisher's own rule "
+        f"({published[0].publisher_rule}), the median is {figure:.2f}, {abs(100 * excess):.1f} % "
+        f"{side} the value in this table"
     ]
 
 
@@ -203,7 +204,10 @@ def describe_missing_interval(curve_points: int) -> Note:
     )
     needed = count_needed_repeats(curve_points)
     if curve_points > 1:
-        form += ", for all {} of a curve together"
+        form += (
+            ", as the intervals of all {} speedups of a scaling curve have a joint confidence of "
+            "95 %"
+        )
         return FootnoteTemplate(form, (needed, curve_points))
     return FootnoteTemplate(form, (needed,))
 
@@ -249,8 +253,8 @@ def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
         together, missing = split_percentiles(row.fewest, row.together)
         if together:
             text = (
-                f"{_describe_percentiles(together)} over the {row.together} {what} of all repeats "
-                f"together, so without an interval: the {together[0]} % latency needs "
+                f"{_describe_percentiles(together)} are computed from the {row.together} {what} of "
+                f"all repeats together, and have no interval: the {together[0]}th percentile needs "
                 f"{count_needed_batches(together[0])} {what}, and one repeat has only {row.fewest}"
             )
             notes.append((row.case_id, scope, text))
@@ -308,8 +312,8 @@ def describe_slow_machine(slow: SlowMachine) -> str:
     kind, others = ("hosts", "the hosts") if is_host else ("devices", "the devices of its host")
     return (
         f"{slow.machine} was the slowest of {others} in {slow.slowest_repeats} of {slow.repeats} "
-        f"repeats, by {100 * slow.excess:.1f} % over the median of the others; by chance "
-        f"p = {slow.p_value:.2g} (binomial, Holm over all {kind})"
+        f"repeats, by {100 * slow.excess:.1f} % over the median of the others (p = "
+        f"{slow.p_value:.2g}: binomial test, Holm-adjusted for all {kind})"
     )
 
 
@@ -331,8 +335,8 @@ def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]
 
 
 def _describe_percentiles(percents: Sequence[int]) -> str:
-    """Return a phrase for percentiles of latency: "latencies at 95 and 99 %"."""
-    return f"latencies at {_join(percents)} %"
+    """Return a phrase for percentiles of latency: "latency percentiles (95 and 99 %)"."""
+    return f"latency percentiles ({_join(percents)} %)"
 
 
 def _join(numbers: Iterable[int]) -> str:

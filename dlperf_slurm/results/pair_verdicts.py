@@ -59,7 +59,7 @@ def judge_pairs(
     of_nodes, of_links = ([list(own) for own in zip(*effects)] for effects in found)
     unit = "rounds"
     if len(pairs) == len(nodes) * (len(nodes) - 1) // 2:
-        unit += " (all were measured: use more --blocks)"
+        unit += " (all pairs were measured: use more --blocks)"
     rows: list[tuple[Any, ...]] = []
     for node in nodes:
         # failures of a link say nothing about its nodes

@@ -35,8 +35,9 @@ _COLUMNS = (
 CODE_DIGEST = "code_digest"
 
 UNPROVEN = (
-    "not shown to do the same work: run `parity` for this framework, precision, compiler, "
-    "memory_format and gradient_sync, with the same device, versions and code"
+    "not verified to compute the same losses, gradients and updates as PyTorch: run `parity` for "
+    "this framework, precision, compiler, memory_format and gradient_sync, with the same device, "
+    "versions and code"
 )
 
 

@@ -48,7 +48,7 @@ LATENCIES = {
     "latency": ("of a batch, over all batches of all ranks; inference only", "batches"),
     "ttft": ("time to first token; generation only", "prefills"),
     "tpot": ("mean time per output token after the first; for text generation", "decodings"),
-    "itl": ("time of each following token; generation only", "tokens"),
+    "itl": ("time between successive output tokens; generation only", "tokens"),
 }
 # phases of a job's start, in order, with their meaning
 PHASES = {QUEUE: QUEUE_MEANING, **MEANINGS}
@@ -268,7 +268,7 @@ REPEATS: tuple[Column, ...] = (
         lambda repeat: repeat.case.case_id),
     Column("repeat", COUNT, "", "number of the independent repeat, from 1",
         lambda repeat: repeat.outcome.repeat),
-    Column("attempt", COUNT, "", "number of the attempt that the record is from, from 1",
+    Column("attempt", COUNT, "", "number of the attempt that wrote the record, counted from 1",
         of_record(lambda record: record.case.attempt)),
     Column("status", TEXT, "", "ok, or why there is no result: OOM, failed, invalid, missing",
         lambda repeat: classify_problem(repeat.outcome.problem) if repeat.outcome.problem else OK),

@@ -23,8 +23,8 @@ WITH_VALIDATIONS = (
 )
 
 UNKNOWN_PEAK_MEMORY = (
-    "peak memory of some ranks is unknown: their allocator counts nothing, or, for mxnet and "
-    "oneflow, NVML does not tell the memory of their processes (docs/gpu.md)"
+    "peak memory of some ranks is unknown: their allocator does not count it, or, for mxnet and "
+    "oneflow, NVML does not report the memory of their processes (docs/gpu.md)"
 )
 
 
@@ -174,4 +174,4 @@ def _describe_missing(records: Sequence[Record]) -> Iterator[str]:
             repeats = problems.setdefault(record.platform["telemetry"], [])
             repeats.append(str(record.case.repeat))
     for problem, repeats in problems.items():
-        yield f"not sampled in repeat {', '.join(repeats)}: {problem}"
+        yield f"no telemetry in repeat {', '.join(repeats)}: {problem}"

@@ -63,8 +63,8 @@ def _describe_short_windows(outcomes: CaseOutcomes) -> Iterator[FootnoteTemplate
         if shortest < least:
             yield FootnoteTemplate(
                 "the measured steps lasted {:.2f} s together, less than min_measured_seconds, {:g} "
-                "s: the steps became faster after the warm-up, or are too many for the files of "
-                "step times",
+                "s: the steps became faster after the warm-up, or the number of steps is at its "
+                "maximum",
                 (shortest, least),
             )
 
@@ -113,8 +113,9 @@ def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTempla
     found = [s for s in stalls if s.share >= MIN_STALLED_SHARE]
     if found:
         yield FootnoteTemplate(
-            f"stalls in {{}} of {{}} repeats: steps over {STALL_FACTOR:.0f} times the median "
-            "({} of them, the longest {:.1f} times) cost {:.0f} % of the time of the worst repeat",
+            f"stalls in {{}} of {{}} repeats: steps longer than {STALL_FACTOR:.0f} times the "
+            "median step ({} of them, the longest {:.1f} times the median) cost {:.0f} % of the "
+            "time of the worst repeat",
             (
                 len(found),
                 len(series),

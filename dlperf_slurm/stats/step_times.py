@@ -114,8 +114,9 @@ def _measure_stretch(
 ) -> Optional[SlowStretch]:
     """Compute excess and cost of `steps[start:end]`; None if the cost is below MIN_COST.
 
-    `steps` are the step times without stalls; `kept[i]` is the index of `steps[i]` among all
-    measured steps.
+    Both are ratios less 1 to the mean of the other steps: the excess is that of the stretch's mean,
+    the cost that of the mean of all steps. `steps` are the step times in seconds, without stalls;
+    `kept[i]` is the index of `steps[i]` among all measured steps.
     """
     rest = [*steps[:start], *steps[end:]]
     if not rest or statistics.fmean(rest) == 0:

@@ -147,13 +147,13 @@ def test_markdown_is_a_whole_document():
         "ResNet-50, up to 2 ranks on cpu, 1 node, site tiny, 2024-05-01; run "
         "20240501-120000-small-tiny-abcd, dlperf_slurm 0.1.0 abc1234, 7 of 8 repeats measured\n"
         "\n"
-        "Throughput: global batch size x number of measured steps, divided by the time that the "
-        "slowest rank took for them; median over independent repeats, with its 95 % interval in "
-        "parentheses. Speedup and efficiency: ratios of these medians, with 95 % intervals in "
-        "parentheses; the intervals of a column hold jointly with 95 % confidence, those of other "
-        "ratios individually. TFLOP/s: operations in the matrix products and convolutions of "
-        "the "
-        "model's definition, forward and backward, divided by the time of the slowest rank. The "
+        "Throughput: global batch size x number of measured steps, divided by the time of the "
+        "slowest rank for these steps; median over independent repeats, with its 95 % confidence "
+        "interval in parentheses. Speedup and efficiency: ratios of these medians, with 95 % "
+        "confidence intervals in parentheses; the intervals of one scaling curve have a joint "
+        "confidence of 95 %, each other interval has 95 % on its own. TFLOP/s: operations in the "
+        "matrix products and convolutions of the model's definition, forward and backward, "
+        "divided by the time of the slowest rank. The "
         "repeats of a case ran close in time, in one array job: "
         "intervals cover the variation within this job, not between nodes or days (see "
         "protocol.blocks).\n"
@@ -174,10 +174,10 @@ def test_markdown_is_a_whole_document():
         "| pytorch-resnet50-1n1g-bs8-fp32 | 1 |\n"
         "| pytorch-resnet50-1n2g-bs8-fp32 | 1 |\n"
         "\n"
-        "peak memory: highest of all ranks (GPUs: memory allocated by the framework's allocator, "
-        "for mxnet and oneflow the process's memory on the device at the end; CPUs: memory of the "
-        "process); utilization, power and clocks: all devices (or the CPUs of the hosts, if these "
-        "are the devices) during the measured steps, medians over repeats.\n"
+        "peak memory: of the rank that used most (on GPUs: memory allocated by the framework's "
+        "allocator, but for mxnet and oneflow the memory of the process on the device at the end; "
+        "on CPUs: memory of the process); utilization, power and clocks: over all devices (on "
+        "CPUs: over the CPUs of the hosts) during the measured steps, medians over repeats.\n"
         "\n"
         f"[1] pytorch-resnet50-1n2g-bs8-fp32 repeat 2: {OOM}  \n"
         "[2] a 95 % interval needs 6 repeats; braces show the smallest and the largest value "
@@ -298,7 +298,7 @@ def test_narrow_table_leaves_out_columns_from_the_right_and_names_them():
         "t",
         "framework topology images/s",
         "pytorch 1n1g 1234.56 (1234.12 to 1235.01) n=6 of 7 [1]",
-        "not shown in 70 columns: speedup over fp32",
+        "columns left out: speedup over fp32",
     ]
 
 

@@ -51,9 +51,10 @@ def plot_comparison(compared: RunComparison) -> Plot:
         "comparison",
         "; ".join(runs),
         "Speed of run B over run A",
-        "ratio of medians over repeats, with its own 95 % interval if there are enough repeats; "
-        "triangles: significantly faster or slower, for all cases together; circles: equivalent "
-        f"within {100 * compared.margin:g} %; crosses: undecided; no bar: too few repeats{limit}",
+        "ratio of medians over repeats, with a 95 % interval for that ratio only, if there are "
+        "enough repeats; triangles: significantly faster or slower (all cases tested together); "
+        f"circles: equivalent within {100 * compared.margin:g} %; crosses: undecided; no bar: too "
+        f"few repeats{limit}",
         lambda: _draw_ratios(compared, shown),
     )
 
@@ -105,8 +106,8 @@ def plot_history(history: "DataFrame") -> Plot:
         "Throughput from run to run",
         "medians over repeats, with 95 % intervals; with too few repeats, smallest to largest "
         "value; triangles: significantly faster or slower than the previous run; crosses: runs "
-        "without a result; vertical lines: different work, software or machine; the line is broken "
-        "where runs are not comparable; the axes do not begin at zero",
+        "without a result; vertical lines: different workload, software or hardware; the line is "
+        "broken where runs are not comparable; the axes do not begin at zero",
         lambda: draw_timelines(history),
     )
 

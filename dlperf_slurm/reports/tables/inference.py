@@ -92,8 +92,9 @@ def _explain_latencies(rows: "DataFrame") -> str:
     reference = rows.reference_precision.iloc[0]
     speedups = f"speedup over {reference}; " if _is_compared(rows) else ""
     return (
-        f"{speedups}latency of one batch, over all ranks, medians over repeats; 100 %: the "
-        "slowest batch; the report's CSV has intervals of all but the average"
+        f"{speedups}latency of one batch: mean and percentiles over the batches of all ranks, "
+        "medians over repeats; 100 %: the slowest batch; the report's CSV also has the 95 % "
+        "intervals of the percentiles"
     )
 
 
@@ -185,9 +186,10 @@ GENERATIONS = TableSpec(
     ],
     figures=_show_generation,
     caption=lambda rows: (
-        "TTFT: time to first token; TPOT: time per following token, mean over a generation; ITL: "
-        "time of each following token; a rank generates its whole batch together; tokens/s: of "
-        "all ranks, divided by the mean time of the phase; "
+        "TTFT: time to first token; TPOT: time per output token after the first, mean over a "
+        "generation; ITL: inter-token latency, the time of each token after the first; a rank "
+        "generates the sequences of its batch together; tokens/s: tokens of all ranks divided by "
+        "the mean time of the phase (prefill or decode); "
         f"{BANDWIDTH if find_known(rows, 'decode_bandwidth_share') else ''}intervals are in the "
         "report's CSV"
     ),

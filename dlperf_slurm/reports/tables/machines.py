@@ -36,10 +36,10 @@ RESOURCES = TableSpec(
         )
         for name in find_known(rows, *USED)
     ],
-    caption="peak memory: highest of all ranks (GPUs: memory allocated by the framework's "
-    "allocator, for mxnet and oneflow the process's memory on the device at the end; CPUs: "
-    "memory of the process); utilization, power and clocks: all devices (or the CPUs of the "
-    "hosts, if these are the devices) during the measured steps, medians over repeats",
+    caption="peak memory: of the rank that used most (on GPUs: memory allocated by the framework's "
+    "allocator, but for mxnet and oneflow the memory of the process on the device at the end; on "
+    "CPUs: memory of the process); utilization, power and clocks: over all devices (on CPUs: over "
+    "the CPUs of the hosts) during the measured steps, medians over repeats",
     notes=(USAGE,),
 )
 
@@ -76,9 +76,9 @@ ALL_REDUCES = TableSpec(
         ShownColumn("gb_per_s", "bus GB/s", ScaledFormat(".4g")),
         ShownColumn("repeats", form=COUNT),
     ],
-    caption="after the measured steps: best of five, each as long as on the slowest rank; medians "
-    "over repeats and cases. Bus bandwidth: 2 (n - 1) / n of the message size, for n ranks, "
-    "divided by the time, which does not depend on n in a ring, as in NCCL's tests",
+    caption="measured after the training steps: the fastest of five all-reduces, each timed on its "
+    "slowest rank; medians over repeats and cases. Bus bandwidth, as in NCCL's tests: 2 (n - 1) / "
+    "n of the message size, for n ranks, divided by the time; for a ring it does not depend on n",
     notes=(),
 )
 
@@ -125,7 +125,7 @@ STARTS = TableSpec(
     words=lambda rows: [ShownColumn("framework"), ShownColumn("topology")],
     figures=_show_starts,
     caption=lambda rows: (
-        "rank 0, medians over repeats, then over cases. "
+        "times of rank 0: medians over the repeats of a case, then over the cases. "
         + "".join(f"{n.replace('_', ' ')}: {PHASES[n]}; " for n in _list_known_phases(rows))
         + f"warmup: {MEANINGS[WARMUP]}"
     ),
@@ -167,10 +167,10 @@ RANK_SPREADS = TableSpec(
         ShownColumn("imbalance"),
         ShownColumn("waiting_share"),
     ],
-    caption="imbalance: median step time of the slowest rank / of the median rank; waiting: 1 "
-    "- mean over ranks / slowest rank, averaged over steps; medians over repeats. If ranks "
-    "synchronize within a step, as in an all-reduce, they also wait there, so both may be "
-    "higher",
+    caption="imbalance: median step time of the slowest rank / median step time of the median "
+    "rank; waiting: 1 - mean step time of the ranks / step time of the slowest rank, averaged "
+    "over steps; medians over repeats. If ranks synchronize within a step, as in an all-reduce, "
+    "their step times include that wait, so the true imbalance and waiting may be higher",
     notes=(RANKS,),
 )
 
@@ -195,7 +195,7 @@ RANK_TIMES = TableSpec(
     ],
     figures=lambda rows: [
         ShownColumn("slowest in", cells=lambda rows: count_of(rows.slowest_repeats, rows.repeats)),
-        ShownColumn("slowness", "of the median rank", ScaledFormat(".3f")),
+        ShownColumn("slowness", "relative to median rank", ScaledFormat(".3f")),
         *(ShownColumn(f"p{p}_seconds", f"{p} % ms", MILLISECONDS) for p in STEP_PERCENTILES),
     ],
     caption=f"up to {SHOWN_SLOW_RANKS} slowest ranks of each case, and the fastest; "

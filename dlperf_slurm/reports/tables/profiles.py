@@ -58,8 +58,8 @@ def make_profile_table(profiles: Sequence[Profile], cases: "DataFrame") -> Table
         HEADER,
         rows,
         2,
-        "further steps of a case under a profiler, which are in no other table; step: the case's "
-        "global batch size divided by its median throughput",
+        "steps that a case ran under a profiler after the measurement, not included in other "
+        "tables; step: global batch size of the case divided by its median throughput",
     )
 
 

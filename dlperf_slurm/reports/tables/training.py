@@ -68,7 +68,7 @@ def _name_throughputs(rows: "DataFrame") -> str:
     """Return the title of a throughput table: model, precision, batch size, constants."""
     shown = ("model_title", "precision", "fixed_batch_size", "constants")
     model, precision, size, constants = (rows[name].iloc[0] for name in shown)
-    size += "" if size.endswith(" in all") else " per device"
+    size += "" if size.endswith(" (global)") else " per device"
     return f"{model}: " + ", ".join([precision, f"batch size {size}", *constants])
 
 
@@ -92,10 +92,11 @@ def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
 # columns of what limits a case: peaks of its device, and the efficiency that all-reduces allow
 LIMITS = {
     "measured_peak_share": "measured peak: fastest matrix product of the framework on the same "
-    "device, in the same precision; the interval takes this peak as exact",
+    "device, in the same precision; the interval does not include the uncertainty of this peak",
     "published_peak_share": "published peak: from the vendor's data sheet, without sparsity",
-    "reachable_efficiency": "reachable: step time of one device, with the all-reduce overlapping "
-    "the backward pass",
+    "reachable_efficiency": "reachable: upper bound of the weak-scaling efficiency, from the step "
+    "time of one device and the time of the all-reduce alone, if the all-reduce overlaps the "
+    "backward pass",
 }
 
 
@@ -292,8 +293,8 @@ SOURCES = TableSpec(
         ShownColumn("data_waiting_share"),
         ShownColumn("relative_to_device_data"),
     ],
-    caption="medians; waiting: share of the measured time in which ranks waited for data, for the "
-    "rank that waited longest, by the clock of the host",
+    caption="medians; waiting: share of the measured time that ranks spent waiting for data, "
+    "measured with the host's clock; the value is that of the rank that waited longest",
     notes=(*OF_CASES, "relative_to_device_data", DATA),
 )  # fmt: skip
 

@@ -196,7 +196,7 @@ def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[objec
         return *identity, "", *_pair(None, last, f"no valid record: {last.problem}")
     alike = [entry for entry in earlier if entry.samples_per_s and _is_alike(entry, last)]
     if not alike:
-        reason = "no earlier run did the same work on the same machine"
+        reason = "no earlier run had the same workload on the same hardware"
         return *identity, "", *_pair(None, last, reason)
     ordered = sorted(alike[-window:], key=lambda entry: compute_median(entry.samples_per_s))
     reference = ordered[(len(ordered) - 1) // 2]

@@ -173,7 +173,7 @@ def read_axis(stage: Any, axis: str) -> Any:
 def name_work(one: Way, other: Way) -> set[str]:
     """Return what differs in the work of two cases, by their records."""
     text = find_other_work(list_work([one.record]), list_work([other.record]))
-    parts = text.removeprefix("different work: ").split("; ")
+    parts = text.removeprefix("different workload: ").split("; ")
     return {part.split(" ")[0] for part in parts if part}
 
 

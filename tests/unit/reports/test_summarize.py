@@ -203,8 +203,11 @@ def test_table_of_the_largest_batch_names_the_search_and_each_cell_its_size():
     [
         (101.9, ()),
         (0.0, ()),
-        (103.0, ("{} (mean of epochs) the median is 103.00, 3.0 % above the table's",)),
-        (97.0, ("{} (mean of epochs) the median is 97.00, 3.0 % below the table's",)),
+        (
+            103.0,
+            ("{} (mean of epochs), the median is 103.00, 3.0 % above the value in this table",),
+        ),
+        (97.0, ("{} (mean of epochs), the median is 97.00, 3.0 % below the value in this table",)),
     ],
 )
 def test_figure_by_the_publishers_rule_is_footnoted_when_it_differs(published, footnotes):
@@ -214,7 +217,7 @@ def test_figure_by_the_publishers_rule_is_footnoted_when_it_differs(published, f
         publisher_rule="mean of epochs",
         publisher_samples_per_s=published,
     )
-    rule = "pytorch-resnet50-1n1g-bs8-fp32: by the publisher's rule"
+    rule = "pytorch-resnet50-1n1g-bs8-fp32: computed by the publisher's own rule"
     assert summarize_cases(case).footnotes == tuple(text.format(rule) for text in footnotes)
 
 

@@ -42,8 +42,8 @@ def test_narrow_terminal_has_a_table_with_names_broken_behind_hyphens():
 
 def test_narrow_terminal_names_the_columns_that_are_left_out():
     printed = print_at(60)
-    assert "not shown in 60 columns: " in printed
-    (line,) = [line for line in printed.splitlines() if line.startswith("not shown")]
+    assert "columns left out: " in printed
+    (line,) = [line for line in printed.splitlines() if line.startswith("columns left out")]
     left_out = line.partition(": ")[2].split(", ")
     head = " ".join(printed.splitlines()[1:4])
     assert {*left_out} < {*HEADER[2:]}
@@ -66,7 +66,7 @@ def test_words_in_a_column_of_figures_are_wrapped():
     print_table(["run", "images/s", "verdict"], rows, PlainConsole(file=stream, width=60))
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= 60
-    assert "not shown" not in text
+    assert "left out" not in text
     assert {*verdict.text.split()} <= {*text.split()}
 
 

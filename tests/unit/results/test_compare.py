@@ -121,7 +121,7 @@ def test_longer_latency_is_slower_even_at_the_same_throughput():
 def test_other_work_is_not_comparable(changes, text):
     record = {"changes": changes} if changes else {"parameter_count": 7}
     (pair,) = compare([make_case_outcomes()], [make_case_outcomes(**record)])
-    assert (pair.verdict, pair.reason) == (NOT_COMPARABLE, f"different work: {text}")
+    assert (pair.verdict, pair.reason) == (NOT_COMPARABLE, f"different workload: {text}")
     # it has figures, but no ratio
     assert (pair.speed_ratio, pair.p_value) == (None, None)
     assert pair.samples_a == pytest.approx(RATES)
@@ -131,7 +131,7 @@ def test_batch_sizes_that_differ_within_a_run_are_not_comparable():
     one, other = (make_case_outcomes(changes={"batch_size_per_device": n}) for n in (8, 16))
     mixed = CaseOutcomes(one.case, (*one.outcomes[:3], *other.outcomes[3:]))
     (pair,) = compare([mixed], [mixed])
-    assert pair.reason == "different work: batch_size_per_device 16 and 8 -> 16 and 8"
+    assert pair.reason == "different workload: batch_size_per_device 16 and 8 -> 16 and 8"
 
 
 @pytest.mark.parametrize(

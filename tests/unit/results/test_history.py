@@ -118,7 +118,7 @@ def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
         write_other_case(run, task, warmup_steps=9)
     point = list_points()[1]
     assert (point.verdict, point.reason) == (
-        "not comparable", "different work: warmup_steps 3 -> 9",
+        "not comparable", "different workload: warmup_steps 3 -> 9",
     )  # fmt: skip
     figure = draw_timelines(make_history(read_run_cache(RESULTS).entries))
     line = figure.axes[0].get_lines()[0].get_ydata()

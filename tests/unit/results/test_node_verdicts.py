@@ -140,7 +140,7 @@ def test_reason_of_a_node_without_a_recorded_kind_says_so():
 def test_slow_node_that_was_measured_at_another_time_may_be_a_drift(hour):
     judged = judge({"n2": 0.9}, hours={"n2": hour, "n4": 13})
     (reason,) = judged.nodes.reason[judged.nodes.node == "n2"]
-    assert ("drift" in reason) == (hour == 13)
+    assert ("a change over time" in reason) == (hour == 13)
 
 
 def test_times_of_many_nodes_are_compared_at_once():
@@ -196,12 +196,17 @@ OLD_DRIVER = {"gpu_driver": "550"}
         # without deterministic kernels, a majority, or equal software nothing is said of a node
         ({"n2": [NEXT] * 4}, {}, {}, ""),
         ({node: [NEXT] * 4 for node in NODES[:4]}, DETERMINISTIC, {}, "not compared"),
-        ({node: [1.0, NEXT, 1.0, 2.0] for node in NODES[:5]}, DETERMINISTIC, {}, "vary from block"),
+        (
+            {node: [1.0, NEXT, 1.0, 2.0] for node in NODES[:5]},
+            DETERMINISTIC,
+            {},
+            "are not bit-identical",
+        ),
         (
             {"n2": [NEXT] * 4},
             {**DETERMINISTIC, "n2": {**DETERMINISTIC["n2"], **OLD_DRIVER}},
             {},
-            "n2: bits not compared: fewer than 3 nodes",
+            "n2: losses and weights not compared bitwise: fewer than 3 nodes",
         ),
     ],
 )
@@ -215,7 +220,7 @@ def test_node_whose_losses_differ_in_a_bit_is_named(losses, facts, verdicts, not
     if "computes differently" in verdicts.values():
         with pytest.raises(BadNodesError, match="n2"):
             guard_nodes([judged])
-        assert "bits of losses" in " ".join(judged.nodes.reason)
+        assert "losses or weights" in " ".join(judged.nodes.reason)
 
 
 def test_node_that_computes_differently_is_bad_and_may_be_slow_too():

@@ -66,7 +66,7 @@ def test_intervals_of_a_curve_hold_together():
 def test_curve_with_more_points_takes_more_repeats_and_says_so():
     cases = make_curve(["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"], 7)
     assert {row.speedup_low for row in list_rows(*cases)} == {None}
-    says = ("95 % interval", "8 of each", "4 of a curve")
+    says = ("95 % interval", "8 of each", "all 4 speedups of a scaling curve")
     assert_problem(list_cases_notes(cases)[1], says=says)
 
 
@@ -82,7 +82,7 @@ def test_strong_scaling_is_against_its_own_smallest_topology():
     assert list_ratios("strong_scaling_efficiency", *cases) == [None, None, 1.0, 0.75]
     weak, strong = find_tables(summarize(make_manifest(), cases), "throughput")
     assert "batch size 8 per device" in weak.title
-    assert "batch size 32 in all" in strong.title
+    assert "batch size 32 (global)" in strong.title
 
 
 def test_topology_that_failed_takes_no_part_in_a_curve():

@@ -71,7 +71,7 @@ def _make_section(overview: Overview, name: str, footnotes: Sequence[str]) -> Ov
     table = tabulate_overview(overview)
     lowest = next((trend.lowest for trend in trends if trend is not None), None)
     if is_share and lowest is not None:
-        scaling = f"scaling: efficiency at each topology, axis from {100 * lowest:.0f} % up"
+        scaling = f"scaling: efficiency at each topology; the axis starts at {100 * lowest:.0f} %"
         table = replace(table, caption=f"{table.caption}; {scaling}")
     return OverviewSection(
         table=make_html_table(table, name, footnotes),

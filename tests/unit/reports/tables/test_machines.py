@@ -153,7 +153,7 @@ def test_slow_device_is_named_with_the_test_that_found_it():
     # one of its host's two by chance in seven repeats: 2 ** -7, of four devices in all 0.031;
     # 1.2 / 1.1 - 1
     (text,) = list_slow_machines(make_rank_case("2n2g", [[[1.0], [1.0], [1.1], [1.2]]] * 7))
-    says = ("node2 local rank 1", "7 of 7 repeats", "9.1 %", "p = 0.031", "Holm")
+    says = ("node2 local rank 1", "7 of 7 repeats", "9.1 %", "p = 0.031", "Holm-adjusted")
     assert_problem(text, says=says)
 
 
@@ -162,7 +162,7 @@ def test_host_is_at_fault_when_its_devices_take_turns():
     (text,) = list_slow_machines(make_rank_case("2n2g", repeats))
     # one of two hosts in eight repeats: 2 ** -8, for two hosts
     assert text.startswith("node2 was the slowest of the hosts in 8 of 8 repeats")
-    assert f"p = {2 / 256:.2g} " in text
+    assert f"(p = {2 / 256:.2g}: " in text
 
 
 def test_slow_host_is_found_over_several_cases_of_few_repeats():
