@@ -79,6 +79,7 @@ def run_log(options: argparse.Namespace) -> None:
     if options.lines < 0:
         raise InputError(f"--lines: {options.lines} is not allowed; allowed: at least 0")
     run = find_run(options.run, options.results)
+    silent: dict[str, list[str]] = {}
     for task in _choose_tasks(run, options.case):
         attempt_dir = run.path / task.attempt_dir
         starts = list_starts(attempt_dir, run.path)
@@ -92,12 +93,14 @@ def run_log(options: argparse.Namespace) -> None:
             except FileNotFoundError:
                 continue
         if not texts:
-            say(f"==> {folder}: no output <==")
+            silent.setdefault(task.case_id, []).append(str(task.repeat))
         for name, text in texts.items():
             lines = text.splitlines()
             say(f"==> {folder / name} <==")
             for line in lines[-options.lines :]:
                 say(line)
+    for case_id, repeats in silent.items():
+        say(f"==> {case_id} repeat {', '.join(repeats)}: no output <==")
 
 
 def _choose_tasks(run: "Run", pattern: Optional[str]) -> "list[RunTask]":

@@ -143,9 +143,9 @@ def tabulate_runs(
     for row in list_records(history):
         if row["verdict"]:
             verdicts.setdefault(row["run_id"], Counter())[row["verdict"]] += 1
-    return make_table(
+    table = make_table(
         "Runs, the newest first",
-        ("run", "title", "site", "state", "files", "against the run before", "best"),
+        ("run", "title", "site", "state", "files", "against the run before", "best", "of case"),
         [
             (
                 Cell(shorten_run_id(row["run_id"]), link=links.get(row["run_id"], "")),
@@ -160,15 +160,18 @@ def tabulate_runs(
                     or ("compared" if row["run_id"] in comparisons else "first"),
                     link=comparisons.get(row["run_id"], ""),
                 ),
-                f"{row['headline']} ({row['best_case']})" if row["headline"] else "",
+                *(row["headline"], row["best_case"]),
             )
             for row in runs
         ],
-        7,
+        8,
         "against the run before: how many cases have each verdict; each case is compared with the "
         "last earlier run that measured it; the linked page compares this run with the last "
         "earlier run of the same matrix and site",
+        # a run leads to its files, and its title names what was run
+        (2, 4, 5, 7),
     )
+    return replace(table, kind="leaderboard")
 
 
 def shorten_run_id(run_id: str) -> str:

@@ -5,7 +5,6 @@ are made where records are read; all others are computed from data frames.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import isnan
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.record import Record
@@ -183,15 +182,15 @@ def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
-    """List notes on ratios of the column `name` that have too few repeats for an interval."""
-    together = f"{name}_together"
-    points = cases[together].tolist() if together in cases else [1] * len(cases)
-    columns = (cases[part].tolist() for part in (name, f"{name}_low", f"{name}_is_baseline"))
-    return [
-        (case_id, name, describe_missing_interval(count))
-        for case_id, value, low, is_baseline, count in zip(cases.index, *columns, points)
-        if not isnan(value) and isnan(low) and not is_baseline
-    ]
+    """List notes on ratios of the column `name` that have too few repeats for an interval.
+
+    None on cases that `describe_few_repeats` has one for.
+    """
+    has_repeats = cases.values_measured >= count_needed_samples()
+    lacks = cases[name].notna() & cases[f"{name}_low"].isna() & ~cases[f"{name}_is_baseline"]
+    found = cases[has_repeats & lacks]
+    points = found.get(f"{name}_together", [1] * len(found))
+    return [(case, name, describe_missing_interval(n)) for case, n in zip(found.index, points)]
 
 
 def describe_missing_interval(curve_points: int) -> Note:

@@ -250,9 +250,7 @@ def tabulate_overview(overview: Overview) -> Table:
             columns[f"speedup over {over}{at}"] = _read_at(overview, largest, cells)
     left = [place for i, place in enumerate(overview.places) if i not in shown]
     unit = f"{overview.unit} at each {'batch size' if overview.is_inference else 'topology'}"
-    caption = (
-        f"{unit}, medians with 95 % intervals; with too few repeats, smallest to largest value"
-    )
+    caption = f"{unit}, medians with 95 % intervals"
     if left:
         caption += f"; not measured: {', '.join(left)}"
     last = text_columns + len(shown)

@@ -80,3 +80,9 @@ def test_log_prints_the_end_of_what_failed_or_is_named(run, words, first, others
 def test_log_names_the_cases_if_none_matches(run, capsys):
     code, _, err = run_main(["log", "latest", "xyz"], capsys)
     assert (code, find_task(run, "2n2g", 1).case_id in err) == (2, True)
+
+
+def test_log_names_repeats_without_output_in_one_line(run, capsys):
+    case_id = find_task(run, "2n2g", 1).case_id
+    code, out, _ = run_main(["log", "latest", case_id], capsys)
+    assert (code, out) == (0, f"==> {case_id} repeat 1, 2: no output <==\n")

@@ -74,7 +74,8 @@ def test_ratio_to_data_on_the_device_has_its_interval_or_the_reason_why_not():
     assert read_csv(summary)[1]["relative_to_device_data_low"] == ""
     (table,) = find_tables(summary, "data")
     notes = [read_marks(summary, row) for row in table.rows]
-    assert [sum("speedup" in note for note in of_row) for of_row in notes] == [0, 1]
+    # one note on the case says it, and none on its ratio
+    assert [sum("repeats" in note for note in of_row) for of_row in notes] == [0, 1]
 
 
 def test_rank_that_waited_longest_is_the_one_that_is_told():
