@@ -33,6 +33,7 @@ class PlannedCase:
     A case with `epochs` trains to accuracy. The repeats are spread over `blocks` array jobs, which
     run one after the other. `protocol` has the other settings that apply to the case, by their
     names in a matrix. `unit` is what a sample of a script's own model is, such as "images".
+    `profiler` is that of `submit --profile`, or "".
     """
 
     case_id: str
@@ -45,6 +46,7 @@ class PlannedCase:
     blocks: int = 1
     protocol: Settings = field(default_factory=dict)
     unit: str = ""
+    profiler: str = ""
 
     @property
     def settings(self) -> Settings:

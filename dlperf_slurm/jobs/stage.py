@@ -253,6 +253,7 @@ def _describe_case(case: MatrixCase, reason: str, site: Site) -> PlannedCase:
         blocks=count_blocks(case, site),
         protocol={name: v for name, v in settings.items() if name not in OWN_SETTINGS},
         unit=case.script_table.unit if case.script_table else "",
+        profiler=case.profiler,
     )
 
 

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.config.site import Retry, Site, read_frozen_site
@@ -204,9 +205,15 @@ def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
 
 
 def read_cases(run: Run) -> dict[str, MatrixCase]:
-    """Read the cases of a run's matrix, by case id; raises InputError for mistakes in it."""
-    expansion = expand_matrix(read_matrix(run.path / MATRIX_FILE))
-    return {case.case_id: case for case in expansion.cases}
+    """Read the cases of a run's matrix, by case id, with the profiler of `submit --profile`.
+
+    Raises InputError for mistakes in the matrix.
+    """
+    profilers = {case.case_id: case.profiler for case in run.manifest.cases}
+    return {
+        case.case_id: replace(case, profiler=profilers.get(case.case_id, ""))
+        for case in expand_matrix(read_matrix(run.path / MATRIX_FILE)).cases
+    }
 
 
 def read_site(run: Run) -> Site:

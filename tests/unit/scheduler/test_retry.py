@@ -1,11 +1,13 @@
 """What `wait` tries again without being asked, how often, and without which nodes."""
 
+from dataclasses import replace
+
 import pytest
 from builders import make_record, make_site, print_queue, read_case, write_program, write_record
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.jobs import disk_space
+from dlperf_slurm.jobs import disk_space, framework_script
 from dlperf_slurm.jobs.failed_nodes import exclude_nodes
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import SITE_FILE
@@ -94,6 +96,17 @@ def test_failure_of_the_cluster_is_tried_again(run, failure):
     (task,) = run.read_tasks("1n1g-try2")
     assert task.attempt == 2
     assert failure[1] in said[0]
+
+
+def test_further_attempt_of_a_profiled_repeat_is_profiled(run, monkeypatch):
+    # the order of repeats is random
+    repeat = run.read_tasks("1n1g")[0].repeat
+    monkeypatch.setattr(framework_script, "PROFILED_REPEAT", repeat)
+    cases = tuple(replace(case, profiler="nsys") for case in run.manifest.cases)
+    run = run._replace(manifest=replace(run.manifest, cases=cases))
+    fail(run, "1n1g", *PREEMPTED)
+    assert stage_retry_by_cause(run, print) == 1
+    assert "profile_nsys_pytorch() {" in run.get_script_path("1n1g-try2").read_text()
 
 
 @pytest.mark.parametrize(
