@@ -4,8 +4,9 @@ These charts are a twentieth of the size of matplotlib's figures, and their poin
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from dlperf_slurm.reports.plots.lines import HEADROOM, PlotPoint, is_wide_range
 from dlperf_slurm.reports.plots.style import SERIES_COLORS
@@ -72,8 +73,7 @@ class ChartLine:
     tips: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ChartPoint:
+class ChartPoint(NamedTuple):
     """A point in SVG coordinates, with the ends of its error bar and its tooltip."""
 
     x: float
@@ -81,15 +81,6 @@ class ChartPoint:
     low: Optional[float]
     high: Optional[float]
     tip: str
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A line in SVG coordinates: the points of its path as text, and its dots."""
-
-    line: ChartLine
-    path: str
-    dots: tuple[ChartPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -110,12 +101,19 @@ class Chart:
     height: float = HEIGHT
 
     @property
-    def curves(self) -> list[Curve]:
-        middle = (len(self.lines) - 1) / 2
+    def placed_lines(self) -> list[tuple[ChartLine, list[ChartPoint]]]:
+        """Each line with its points in SVG coordinates, shifted in x by a multiple of `dodge`."""
+        middle, dodge = (len(self.lines) - 1) / 2, self.dodge
         return [
-            _place_line(self, line, (number - middle) * self.dodge)
+            (line, [*self._place_points(line, (number - middle) * dodge)])
             for number, line in enumerate(self.lines)
         ]
+
+    def _place_points(self, line: ChartLine, shift: float) -> Iterator[ChartPoint]:
+        for point, tip in zip(line.points, line.tips):
+            low, high = (None if y is None else self.place_y(y) for y in (point.low, point.high))
+            x = round(self.place_x(point.x) + shift, 1)
+            yield ChartPoint(x, self.place_y(point.y), low, high, tip)
 
     @property
     def dodge(self) -> float:
@@ -188,21 +186,6 @@ class Chart:
         return round(HEIGHT - BOTTOM - share * room, 1)
 
 
-def _place_line(chart: Chart, line: ChartLine, shift: float) -> Curve:
-    """Convert a line to SVG coordinates, shifted by `shift` in x."""
-    dots = tuple(
-        ChartPoint(
-            round(chart.place_x(point.x) + shift, 1),
-            chart.place_y(point.y),
-            None if point.low is None else chart.place_y(point.low),
-            None if point.high is None else chart.place_y(point.high),
-            tip,
-        )
-        for point, tip in zip(line.points, line.tips)
-    )
-    return Curve(line, " ".join(f"{dot.x:g},{dot.y:g}" for dot in dots), dots)
-
-
 def list_ticks(highest: float, lowest: float = 0.0) -> list[float]:
     """List round values from the lowest to the highest, in at most MOST_TICKS steps."""
     if highest <= lowest:
@@ -257,10 +240,6 @@ class Sparkline:
             (round(6 + room * place / max(1, self.count - 1), 1), self._place(value))
             for place, value in zip(self.places, self.values)
         ]
-
-    @property
-    def path(self) -> str:
-        return " ".join(f"{x:g},{y:g}" for x, y in self.dots)
 
     @property
     def ideal_y(self) -> Optional[float]:

@@ -120,7 +120,7 @@ def test_bars_are_relative_to_the_fastest_where_there_are_several():
     assert [label for _, label in bars.x_ticks] == ["1n1g"]
     heights = {line.name: line.points[0].y for line in bars.lines}
     assert max(heights.values()) == 100
-    assert len({dot.x for curve in bars.curves for dot in curve.dots}) == len(heights) == 2
+    assert len({dot.x for _, dots in bars.placed_lines for dot in dots}) == len(heights) == 2
 
 
 def test_point_of_a_chart_says_its_figure_with_its_interval():
@@ -167,7 +167,7 @@ def test_axis_begins_at_half_of_the_ideal_where_all_is_above():
 def test_chart_places_zero_at_the_bottom_and_all_points_within():
     for chart in make_section().charts:
         assert isinstance(chart, Chart)
-        dots = [dot for curve in chart.curves for dot in curve.dots]
+        dots = [dot for _, dots in chart.placed_lines for dot in dots]
         assert all(0 < dot.y < chart.height and 0 < dot.x < chart.width for dot in dots)
 
 
