@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.results.cases import Results
     from dlperf_slurm.results.collect import CaseOutcomes
     from dlperf_slurm.results.compare import RunComparison
-    from dlperf_slurm.results.history.selection import SelectedHistory
+    from dlperf_slurm.results.history.timeline import SelectedHistory
 
 
 def open_run(
@@ -364,7 +364,7 @@ def open_history(
     else a part of the id. `framework` selects frameworks by name. Both select all if empty. Raises
     InputError if nothing is selected.
     """
-    from dlperf_slurm.results.history.selection import read_history
+    from dlperf_slurm.results.history.timeline import read_history
 
     _check_list("case", case)
     _check_list("framework", framework)

@@ -23,7 +23,7 @@ from dlperf_slurm.program import PROGRAM, find_results_dir
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
-    from dlperf_slurm.results.history.selection import SelectedHistory
+    from dlperf_slurm.results.history.timeline import SelectedHistory
 
 DEFAULT_WINDOW = 5
 # cases of which all runs are shown; of more only the newest run is
@@ -77,8 +77,7 @@ def run_history(options: argparse.Namespace) -> None:
         list_history_checks,
         parse_percent,
     )
-    from dlperf_slurm.results.history.selection import read_history
-    from dlperf_slurm.results.history.timeline import compare_newest
+    from dlperf_slurm.results.history.timeline import compare_newest, read_history
 
     limit = parse_percent(options.fail_if_slower)
     if options.window < 1:

@@ -1,4 +1,4 @@
-"""Entries -> the history of each case: results of each run, changes, and regressions.
+"""Results folders -> the history of each case: results of each run, changes, and regressions.
 
 A timeline is the entries of one case with the same model sizes, from the oldest run to the newest.
 """
@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX
-from dlperf_slurm.plain_text import matches_pattern
+from dlperf_slurm.plain_text import list_some, matches_pattern
 from dlperf_slurm.results.columns import (
     COUNT,
     NUMBER,
@@ -36,6 +37,7 @@ from dlperf_slurm.results.compare import (
     share_case_column,
 )
 from dlperf_slurm.results.history.entries import describe_software, read_facts
+from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.labels import IDENTITY, number_groups
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
 from dlperf_slurm.stats.median import (
@@ -59,9 +61,18 @@ _MACHINE = (
 )
 
 _NO_INTERVAL = Interval(nan, nan)
+# the maximum number of case ids in an error message
+SHOWN_CASES = 5
 
 # a row of a data frame, with its columns as attributes
 Row = Any
+
+
+class SelectedHistory(NamedTuple):
+    """The rows of `make_history`; `problems` says which runs or files were left out, and why."""
+
+    rows: "DataFrame"
+    problems: Sequence[str]
 
 
 def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
@@ -82,20 +93,32 @@ def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
     return entries[~is_copy], [f"{copy}: left out, as it is a copy of {of}" for copy, of in pairs]
 
 
-def select_entries(
-    entries: "DataFrame", patterns: Sequence[str], frameworks: Sequence[str]
-) -> "DataFrame":
-    """Select the entries whose case id matches any pattern and whose framework is one of these.
+def read_history(
+    folders: Sequence[Path], patterns: Sequence[str], frameworks: Sequence[str]
+) -> SelectedHistory:
+    """Read the history of the selected cases from all runs in these results folders.
 
-    No patterns or no frameworks select all. A pattern without `*`, `?` and `[` matches anywhere in
-    the id.
+    A case is selected if its id matches any pattern and its framework is one of these; no patterns
+    or no frameworks select all. A pattern without `*`, `?` and `[` matches anywhere in the id.
+    Raises InputError if no case is selected.
     """
+    from pandas import concat
+
+    caches = [read_run_cache(folder) for folder in dict.fromkeys(folders)]
+    entries, copies = drop_copies(concat([found.entries for found in caches]))
+    problems = [*(problem for found in caches for problem in found.problems), *copies]
     is_selected = [
         (not patterns or matches_pattern(case_id, patterns))
         and (not frameworks or framework in frameworks)
         for case_id, framework in zip(entries.case_id, entries.framework)
     ]
-    return entries[is_selected]
+    if not any(is_selected):
+        case_ids = sorted(set(entries.case_id))
+        reason = "contains no runs; name another folder of runs"
+        if case_ids:
+            reason = f"no case matches; the cases are {list_some(case_ids, SHOWN_CASES)}"
+        raise InputError("\n".join([f"{', '.join(map(str, folders))}: {reason}", *problems]))
+    return SelectedHistory(make_history(entries[is_selected]), problems)
 
 
 def make_history(entries: "DataFrame") -> "DataFrame":

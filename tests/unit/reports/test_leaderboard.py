@@ -9,7 +9,7 @@ from dlperf_slurm.reports.leaderboard import (
     shorten_run_id,
     tabulate_leaderboards,
 )
-from dlperf_slurm.results.history.selection import read_history
+from dlperf_slurm.results.history.timeline import read_history
 
 pytestmark = pytest.mark.integration
 

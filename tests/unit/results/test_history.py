@@ -26,15 +26,15 @@ from dlperf_slurm.reports.plots.between_runs import draw_timelines
 from dlperf_slurm.results import cache
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history.run_cache import read_run_cache
-from dlperf_slurm.results.history.timeline import drop_copies, make_history, select_entries
+from dlperf_slurm.results.history.timeline import drop_copies, make_history, read_history
 
 pytestmark = pytest.mark.not_in_check
 
 
 def read_rows(patterns=(), frameworks=()):
     """Return the rows of the history of these cases, with attributes."""
-    entries = select_entries(read_run_cache(RESULTS).entries, patterns, frameworks)
-    return [SimpleNamespace(**row) for row in list_records(make_history(entries))]
+    history = read_history([RESULTS], patterns, frameworks).rows
+    return [SimpleNamespace(**row) for row in list_records(history)]
 
 
 def list_points(case_id=CASE_1):
@@ -138,14 +138,19 @@ def test_verdicts_of_a_case_hold_together(staged, home):
         ([], [], 2),
         (["1n1g"], [], 1),
         (["pytorch-*-1n?g-*"], [], 2),
-        (["*1n1g"], [], 0),
         (["1n1g", "1n2g"], [], 2),
         ([], ["pytorch"], 2),
-        ([], ["jax"], 0),
     ],
 )
 def test_cases_are_chosen_by_pattern_and_framework(two_runs, patterns, frameworks, count):
     assert len({row.timeline for row in read_rows(patterns, frameworks)}) == count
+
+
+@pytest.mark.parametrize(("patterns", "frameworks"), [(["*1n1g"], []), ([], ["jax"])])
+def test_error_lists_the_cases_if_none_is_chosen(two_runs, patterns, frameworks):
+    with pytest.raises(InputError) as caught:
+        read_rows(patterns, frameworks)
+    assert_problem(caught.value, file=RESULTS, says=(CASE_1, CASE_2))
 
 
 def test_only_a_run_that_changed_is_read_again(two_runs):
