@@ -120,11 +120,12 @@ def _declare_axes() -> Iterator[Column]:
 def _declare_settings() -> Iterator[Column]:
     """Declare a column for each setting of the matrix's [protocol] table: `measured_steps`, ...
 
-    docs/make_columns.py takes their meanings from the matrix's classes.
+    docs/make_columns.py takes their meanings from the matrix's classes, which need pydantic.
     """
     for name in SETTINGS:
         unit = next((unit for end, unit in SETTING_UNITS.items() if name.endswith(end)), "")
-        yield Column(name, NUMBER if unit == "s" else COUNT, unit, "", planned(name))
+        meaning = f"`{name}` of the matrix's [protocol] table"
+        yield Column(name, NUMBER if unit == "s" else COUNT, unit, meaning, planned(name))
 
 
 def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
