@@ -9,8 +9,6 @@ import pickle
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.jobs.case_file import fingerprint_cases
@@ -24,16 +22,9 @@ from dlperf_slurm.results.cache import (
     load_entry,
     store_entry,
 )
-from dlperf_slurm.results.case_summary import (
-    CaseRows,
-    RunFrames,
-    join_run_frames,
-    make_run_frames,
-    summarize_case,
-)
+from dlperf_slurm.results.case_summary import CaseRows, make_run_frames, summarize_case
 from dlperf_slurm.results.cases import Results, analyze_frames
 from dlperf_slurm.results.collect import Attempts, CaseOutcomes
-from dlperf_slurm.results.columns import REPEATED_TEXT, TIME, list_values, make_array
 from dlperf_slurm.results.history.entries import (
     add_failures,
     check_entries,
@@ -42,16 +33,14 @@ from dlperf_slurm.results.history.entries import (
 )
 from dlperf_slurm.results.history.entry_columns import EntryRow
 from dlperf_slurm.results.history.run_cache import store_summary
-from dlperf_slurm.results.samples import INDEX
-
-if TYPE_CHECKING:
-    from pandas import DataFrame, Series
 
 # the folder of the cache, and the most runs in it
-FRAMES = "frames"
+ROWS = "rows"
 MOST_RUNS = 100
 _DIGEST_BYTES = 32
-_FRAMES = tuple(field.name for field in fields(RunFrames))
+
+# what is kept of a case: its fingerprint, its rows (`encode_rows`), and its entry in the history
+CachedCase = tuple[str, bytes, EntryRow]
 
 
 def read_results(attempts: Attempts, found: list[FileState]) -> Results:
@@ -65,38 +54,34 @@ def read_results(attempts: Attempts, found: list[FileState]) -> Results:
     shared = fingerprint_run(run)
     files = group_by_attempt(found)
     prints = {case.case_id: fingerprint_case(attempts, case, shared, files) for case in planned}
-    kept = load_results(run)
-    if kept is not None and kept.prints == prints:
-        return kept.decode()
-    known = {} if kept is None else kept.prints
-    changed = [case for case in planned if known.get(case.case_id) != prints[case.case_id]]
+    kept: dict[str, CachedCase] = load_entry(ROWS, hash_path(run.path), fingerprint_code()) or {}
+    changed = [
+        c for c in planned if c.case_id not in kept or kept[c.case_id][0] != prints[c.case_id]
+    ]
 
-    def summarize(outcomes: CaseOutcomes) -> tuple[CaseRows, EntryRow]:
-        return summarize_case(outcomes), make_entry(run.path, run.manifest, outcomes)
+    def summarize(outcomes: CaseOutcomes) -> CachedCase:
+        case_id = outcomes.case.case_id
+        entry = make_entry(run.path, run.manifest, outcomes)
+        return prints[case_id], encode_rows(summarize_case(outcomes)), entry
 
-    read = [*attempts.map_cases(summarize, changed)]
-    frames = make_run_frames([rows for rows, _ in read])
-    changed_entries = {case.case_id: entry for case, (_, entry) in zip(changed, read)}
-    # the rows of many repeats take as much memory as the frames
-    del read
-    if kept is not None and len(changed) < len(planned):
-        unchanged = prints.keys() - {case.case_id for case in changed}
-        frames = join_run_frames(kept.decode_frames(), unchanged, frames, [*prints])
-    results = analyze_frames(planned, frames)
-    entries = {**({} if kept is None else kept.entries), **changed_entries}
-    store_results(run, results, prints, entries)
-    _store_summary(run, found, entries)
-    return results
+    if changed:
+        kept.update(zip((case.case_id for case in changed), attempts.map_cases(summarize, changed)))
+        # errors of the cache are ignored
+        store_entry(ROWS, hash_path(run.path), fingerprint_code(), kept)
+        evict_entries(ROWS, MOST_RUNS)
+        _store_summary(run, found, kept)
+    frames = make_run_frames([decode_rows(kept[case.case_id][1]) for case in planned])
+    return analyze_frames(planned, frames)
 
 
-def _store_summary(run: Run, found: list[FileState], entries: Mapping[str, EntryRow]) -> None:
+def _store_summary(run: Run, found: list[FileState], kept: Mapping[str, CachedCase]) -> None:
     """Store the summary of a run, from which `history` reads it without opening its records.
 
     `found` is the files as they were before they were read.
     """
     failures = list_failures_by_case(run)
     rows = [
-        add_failures(entries[case.case_id], failures.get(case.case_id, []))
+        add_failures(kept[case.case_id][2], failures.get(case.case_id, []))
         for case in run.manifest.cases
         if not case.reason
     ]
@@ -152,106 +137,20 @@ def fingerprint_case(
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-# the cache file of a run
+# rows as bytes, without pickled classes of NumPy
 
 
-@dataclass(frozen=True)
-class CachedResults:
-    """The cached results of a run: data frames as bytes, and the fingerprint of each case.
-
-    `prints` has the fingerprints by case id, `encoded` the frames by name (`encode_frame`),
-    `entries` the entries of cases in the history by case id.
-    """
-
-    prints: Mapping[str, str]
-    encoded: Mapping[str, bytes]
-    entries: Mapping[str, EntryRow]
-
-    def decode_frames(self) -> RunFrames:
-        """Return the data frames of measurements, without those computed from them."""
-        return RunFrames(**{name: decode_frame(self.encoded[name]) for name in _FRAMES})
-
-    def decode(self) -> Results:
-        """Return the results with all data frames."""
-        samples, cases, notes = (
-            decode_frame(self.encoded[name]) for name in ("samples", "cases", "all_notes")
-        )
-        return Results(
-            self.decode_frames(),
-            samples.set_index(INDEX).value.rename(None),
-            cases.set_index("case_id", drop=False).rename_axis(None),
-            notes,
-        )
+def encode_rows(case: CaseRows) -> bytes:
+    """Serialize the rows of a case for the cache, compressed."""
+    arrays = case.ranks.tobytes(), case.slowest_seconds.tobytes()
+    values = (case.case_id, case.rows, case.hosts, *arrays)
+    return zlib.compress(pickle.dumps(values, protocol=5), 1)
 
 
-def store_results(
-    run: Run, results: Results, prints: Mapping[str, str], entries: Mapping[str, EntryRow]
-) -> None:
-    """Store the results of a run in the cache; errors of the cache are ignored.
-
-    `prints` has the fingerprint of each case, `entries` its entry in the history.
-    """
-    frames = {
-        **{name: getattr(results.frames, name) for name in _FRAMES},
-        "samples": results.samples.rename("value").reset_index(),
-        "cases": results.cases,
-        "all_notes": results.notes,
-    }
-    encoded = {name: encode_frame(frame) for name, frame in frames.items()}
-    store_entry(
-        FRAMES, hash_path(run.path), fingerprint_code(), (dict(prints), encoded, dict(entries))
-    )
-    evict_entries(FRAMES, MOST_RUNS)
-
-
-def load_results(run: Run) -> Optional[CachedResults]:
-    """Load the cached results of a run; None without a valid cache entry."""
-    found = load_entry(FRAMES, hash_path(run.path), fingerprint_code())
-    return None if found is None else CachedResults(*found)
-
-
-# data frames as bytes, without pickled pandas classes
-
-
-def encode_frame(frame: "DataFrame") -> bytes:
-    """Serialize a typed data frame without its index, compressed, for the cache."""
-    columns = [(name, str(values.dtype), _encode_column(values)) for name, values in frame.items()]
-    return zlib.compress(pickle.dumps(columns, protocol=5), 1)
-
-
-def decode_frame(content: bytes) -> "DataFrame":
-    """Return the data frame that `encode_frame` serialized."""
-    from pandas import DataFrame
-
-    columns = decode(zlib.decompress(content))
-    return DataFrame({name: _decode_column(dtype, values) for name, dtype, values in columns})
-
-
-def _encode_column(values: "Series") -> Any:
-    """Convert a column to bytes, or to a list of Python values for types without a fixed size."""
-    dtype = str(values.dtype)
-    if dtype == REPEATED_TEXT:
-        return values.cat.codes.to_numpy("int32").tobytes(), values.cat.categories.tolist()
-    if dtype == TIME:
-        return values.dt.tz_localize(None).to_numpy("datetime64[ns]").tobytes()
-    return values.to_numpy().tobytes() if _is_plain(dtype) else list_values(values)
-
-
-def _decode_column(dtype: str, values: Any) -> Any:
-    """Convert the result of `_encode_column` back to a column of type `dtype`."""
+def decode_rows(content: bytes) -> CaseRows:
+    """Return the rows of a case that `encode_rows` serialized."""
     import numpy
-    from pandas import Categorical, Series
 
-    if dtype == REPEATED_TEXT:
-        codes, categories = values
-        return Categorical.from_codes(numpy.frombuffer(codes, "int32"), categories)
-    if dtype == TIME:
-        return Series(numpy.frombuffer(values, "datetime64[ns]")).dt.tz_localize("UTC")
-    if _is_plain(dtype):
-        return numpy.frombuffer(values, dtype).copy()
-    return make_array(dtype, values)
-
-
-def _is_plain(dtype: str) -> bool:
-    """Return whether columns of this pandas type are plain NumPy arrays."""
-    return dtype in ("float64", "int64", "int32", "bool")
+    case_id, rows, hosts, ranks, slowest = decode(zlib.decompress(content))
+    places = numpy.frombuffer(ranks).reshape(4, -1)
+    return CaseRows(case_id, rows, hosts, places, numpy.frombuffer(slowest))

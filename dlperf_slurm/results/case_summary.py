@@ -5,7 +5,7 @@ case at once, so at most one case per process is in memory.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -370,25 +370,4 @@ def make_run_frames(cases: Sequence[CaseRows]) -> RunFrames:
             "median_step_seconds": seconds,
         }
     )
-    return RunFrames(**frames)
-
-
-def join_run_frames(
-    known: RunFrames, unchanged: Collection[str], changed: RunFrames, order: Sequence[str]
-) -> RunFrames:
-    """Merge the cached rows (`known`) of unchanged cases with the rows of changed cases.
-
-    `unchanged` has case ids; `order` has all case ids of the run, in the order of the result.
-    """
-    from pandas import concat
-
-    places = {case_id: place for place, case_id in enumerate(order)}
-    frames = {}
-    for name, dtypes in FRAMES.items():
-        old, new = getattr(known, name), getattr(changed, name)
-        parts = [part for part in (old[old.case_id.isin(unchanged)], new) if len(part)]
-        joined = concat(parts, ignore_index=True) if parts else new
-        place = joined.case_id.astype("object").map(places).astype("int64")
-        joined = joined.iloc[place.argsort(kind="stable")].reset_index(drop=True)
-        frames[name] = joined.astype(dtypes)
     return RunFrames(**frames)

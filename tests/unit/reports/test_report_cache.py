@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from builders import find_start_dir
 from history_runs import add_run, write_step_seconds
-from pandas.testing import assert_frame_equal, assert_series_equal
+from pandas.testing import assert_frame_equal
 
 from dlperf_slurm.config.folders import find_cache_dir
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE
@@ -22,7 +22,7 @@ from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
 from dlperf_slurm.jobs.run_files import find_files
 from dlperf_slurm.reports import report_cache
-from dlperf_slurm.reports.report_cache import decode_frame, load_results, read_results
+from dlperf_slurm.reports.report_cache import decode_rows, read_results
 from dlperf_slurm.reports.report_files import make_folder, make_report, write_files
 from dlperf_slurm.results import cache
 from dlperf_slurm.results.cases import analyze
@@ -74,7 +74,7 @@ def list_files(folder):
 
 
 def find_entry():
-    (entry,) = list_files(Path(os.environ["XDG_CACHE_HOME"], "dlperf-slurm", "frames"))
+    (entry,) = list_files(Path(os.environ["XDG_CACHE_HOME"], "dlperf-slurm", "rows"))
     return entry
 
 
@@ -100,14 +100,13 @@ def test_second_report_opens_no_record_and_is_the_same(run):
 
 
 def test_kept_frames_are_those_of_the_records(run):
-    fresh = analyze(collect_outcomes(run))
-    read_results(find_attempts(run), find_files(run.path))
-    kept = load_results(run).decode()
-    assert_frame_equal(kept.cases, fresh.cases)
-    assert_series_equal(kept.samples, fresh.samples, check_index_type=False)
-    assert_frame_equal(kept.notes, fresh.notes)
-    for name in vars(fresh.frames):
-        assert_frame_equal(getattr(kept.frames, name), getattr(fresh.frames, name))
+    fresh = analyze(collect_outcomes(run)).frames
+    for is_kept in (False, True):
+        with note_opened() as records:
+            frames = read_results(find_attempts(run), find_files(run.path)).frames
+        assert is_kept == (not records)
+        for name in vars(fresh):
+            assert_frame_equal(getattr(frames, name), getattr(fresh, name))
 
 
 CHANGES = {
@@ -192,7 +191,7 @@ def test_cache_that_cannot_be_written_changes_no_report(run, monkeypatch, tmp_pa
 
 def test_cache_keeps_the_runs_that_were_used_last(run, monkeypatch):
     monkeypatch.setattr(report_cache, "MOST_RUNS", 1)
-    folder = Path(os.environ["XDG_CACHE_HOME"], "dlperf-slurm", "frames")
+    folder = Path(os.environ["XDG_CACHE_HOME"], "dlperf-slurm", "rows")
     folder.mkdir(parents=True)
     (folder / "old").write_bytes(b"")
     os.utime(folder / "old", (0, 0))
@@ -201,9 +200,9 @@ def test_cache_keeps_the_runs_that_were_used_last(run, monkeypatch):
 
 
 @pytest.mark.parametrize("value", [os.system, print, Path("x")])
-def test_frame_has_nothing_but_values(value):
+def test_rows_have_nothing_but_values(value):
     with pytest.raises(pickle.UnpicklingError):
-        decode_frame(zlib.compress(pickle.dumps(value)))
+        decode_rows(zlib.compress(pickle.dumps(value)))
 
 
 def test_history_of_a_reported_run_opens_no_record(run):
