@@ -53,15 +53,16 @@ def put_program(tmp_path, monkeypatch):
 
 @pytest.fixture
 def rank(tmp_path):
-    """Start a process in the place of rank 1, which has its stacks file open."""
+    """Start a process in the place of rank 1, which has its stacks file open, as has its child."""
     stacks = tmp_path / STALLS_DIR / "rank-1.stacks"
     stacks.parent.mkdir()
     stacks.write_text("stacks")
     with stacks.open("a") as file:
-        process = subprocess.Popen(["sleep", "60"], stdout=file)
-    yield process
-    process.kill()
-    process.wait()
+        processes = [subprocess.Popen(["sleep", "60"], stdout=file) for _ in range(2)]
+    yield processes[0]
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 def collect(folder, **changes):
@@ -76,6 +77,8 @@ def test_second_tool_takes_the_stacks_of_a_running_rank(tmp_path, put_program, r
     put_program("gdb", f'[ "$4" = {rank.pid} ] && cat <<"END"\n{GDB}END')
     put_program("ncclras", "echo one rank is missing")
     assert collect(tmp_path) == [HostEvidence("n1", {"1": "S"}, ())]
+    # a rank that has written its stacks gets no signal to do so
+    assert rank.poll() is None
     stack = read_native_stack(tmp_path, 1)
     assert stack.startswith("#0  0x7f in epoll_wait")
     assert "ncclCommAbort" not in stack

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -43,7 +44,7 @@ A100 = {
     "ClockInfo": [210, 1410, 1200],
     "Temperature": [30, 55, 60],
     "MemoryInfo": [{"used": 0}, {"used": 7 * 2**30}, {"used": 9 * 2**30}],
-    "CurrentClocksThrottleReasons": [0x1, 0x4, 0x44],
+    "CurrentClocksThrottleReasons": [0x1, 0x4, 0x40],
     "EnforcedPowerLimit": 400000,
 }
 
@@ -131,7 +132,7 @@ def test_gpu_figures_are_those_of_the_window_alone(fake_nvml):
     assert gpu.peak_memory_bytes == 9 * 2**30
     assert gpu.throttle_reasons == ("power cap", "thermal slowdown by hardware")
     assert gpu.at_start == DeviceState(1410, 400, ("power cap",))
-    assert gpu.at_end == DeviceState(1200, 400, gpu.throttle_reasons)
+    assert gpu.at_end == DeviceState(1200, 400, ("thermal slowdown by hardware",))
 
 
 def test_error_counters_that_grew_during_the_repeat_are_told(fake_nvml):
@@ -155,6 +156,14 @@ def test_error_counters_of_ports_are_told(tmp_path):
         (port / name).write_text(value)
     host = HostSource(psutil, tmp_path)
     assert host.read_errors() == {"mlx5_0/1 link_downed": 2, "mlx5_0/1 out_of_sequence": 40}
+
+
+def test_cpus_that_wait_for_files_are_not_busy(tmp_path):
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    times = SimpleNamespace(**dict(zip(names, (5.0, 0.0, 2.0, 10.0, 3.0, 1.0, 0.0, 0.0))))
+    told = SimpleNamespace(cpu_times=lambda: times, virtual_memory=psutil.virtual_memory)
+    now = HostSource(told, tmp_path).read()
+    assert (now["cpu_busy_seconds"], now["cpu_total_seconds"]) == (8.0, 21.0)
 
 
 def test_gpu_that_tells_no_power_has_the_rest_and_an_unknown_one_nothing(fake_nvml, monkeypatch):

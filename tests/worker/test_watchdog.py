@@ -1,12 +1,15 @@
 """The worker under real MPI when a rank comes to stand still, or its time is up."""
 
+import faulthandler
 import math
 import os
 import re
 import shutil
 import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -24,8 +27,17 @@ from dlperf_slurm.worker.progress import (
     Position,
     ProgressMonitor,
 )
+from dlperf_slurm.worker.stall_evidence import STATUS, get_evidence_path, get_rank_path
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
-from dlperf_slurm.worker.watchdog import ANSWER_SECONDS, PREEMPTED_FILE, STALLS_DIR
+from dlperf_slurm.worker.watchdog import (
+    ANSWER_SECONDS,
+    CALL_FILE,
+    CALLED,
+    PREEMPTED_FILE,
+    STALLS_DIR,
+    TIME_LIMIT,
+    WatchdogState,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -100,6 +112,32 @@ def test_position_has_the_times_of_the_measured_steps_that_have_ended():
     position.enter(END)
     position.keep([0.5, 0.25])
     assert position.read_seconds() == [0.5, 0.25]
+
+
+@pytest.fixture
+def watchdog(tmp_path):
+    """Return the watchdog of rank 0 of two, on this host; rank 1 is on another one."""
+    (tmp_path / STALLS_DIR).mkdir()
+    world = SimpleNamespace(rank=0, size=2, hosts=(os.uname().nodename, "n2"))
+    with get_rank_path(tmp_path, 0, "stacks").open("w") as stacks:
+        yield WatchdogState(tmp_path, None, world, stacks)
+    faulthandler.cancel_dump_traceback_later()
+
+
+def test_rank_that_is_called_leaves_the_cause_of_the_one_that_called(tmp_path, watchdog):
+    call = tmp_path / STALLS_DIR / CALL_FILE
+    call.write_text(TIME_LIMIT)
+    # this process is to go on
+    watchdog.is_over = True
+    watchdog._end(CALLED)
+    assert call.read_text() == TIME_LIMIT
+
+
+def test_rank_of_a_host_without_an_answer_may_still_report(tmp_path, watchdog):
+    # evidence of this host is there: no collector starts
+    get_evidence_path(tmp_path, os.uname().nodename).write_text("{}")
+    threading.Timer(0.5, get_rank_path(tmp_path, 1, STATUS).touch).start()
+    assert watchdog._collect_evidence({1}) == set()
 
 
 @pytest.fixture(scope="module")

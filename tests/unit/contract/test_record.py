@@ -20,6 +20,7 @@ CASE = make_case(nodes=2, devices_per_node=2)
         ([0.0] * 4, ()),
         ([0.0, 3.0, 3.0, 3.0], ()),
         ([176698.5, 176698.5, 176701.5, 176698.5], ("rank 2 on node2",)),
+        ([176698.5, 176695.5, 176698.5, 176698.5], ("rank 1 on node1",)),
     ],
 )
 def test_ranks_whose_weights_differ_are_named(sums, named):

@@ -48,6 +48,8 @@ def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
         ("directives", ["--hint=nomultithread"]),
         ("modules", ["gcc"]),
         ("setup", "ulimit -n 4096"),
+        ("after_modules", "ulimit -n 4096"),
+        ("node", {"check": {"ecc": True}}),
         ("qos", "high"),
         ("constraint", "bigmem"),
     ],

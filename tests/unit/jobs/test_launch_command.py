@@ -207,8 +207,10 @@ def test_each_way_of_ranks_has_launchers():
 
 def test_directives_are_templates_over_the_topology():
     site = make_site(
-        directives=["--gpus={{ world_size }}", "--switches={{ 1 if nodes < 3 else 2 }}", "-C gpu"]
+        directives=["--gpus={{ world_size }}", "--switches={{ 1 if nodes < 3 else 2 }}", "-C gpu"],
+        environments={"pytorch": {"container": {"runtime": "shifter", "image": "a"}}},
     )
+    # after the container's, as the last of the same option counts
     assert list_directives(render(site))[-3:] == ["--gpus=16", "--switches=1", "-C gpu"]
 
 
@@ -264,7 +266,7 @@ def test_tasks_are_asked_for_in_all_where_a_site_refuses_those_of_a_node():
 
 def test_variables_of_ranks_are_set_for_python_alone():
     site = make_site(
-        rank_env={"LD_PRELOAD": "/opt/libnccl.so"},
+        rank_env={"LD_PRELOAD": "/opt/libnccl.so", "A": "0"},
         environments={"pytorch": {"venv": "/v", "rank_env": {"A": "${HOME}/a b"}}},
     )
     script = render(site)

@@ -30,6 +30,7 @@ from dlperf_slurm.contract.host_noise import (
     OtherProcess,
 )
 from dlperf_slurm.contract.json_files import ContractError, write_sidecar
+from dlperf_slurm.contract.peaks import PEAKS_FILE, Peaks
 from dlperf_slurm.contract.phases import SCRIPT, Phase
 from dlperf_slurm.contract.record import BatchTrial, Epoch
 from dlperf_slurm.contract.step_archive import SidecarFile
@@ -398,6 +399,7 @@ def test_record_may_have_nothing_beside_it():
     [
         (dataclasses.replace(SOUND, case_id="other"), "case_id is 'other'"),
         (dataclasses.replace(SOUND, repeat=2), "repeat is 2, "),
+        (dataclasses.replace(SOUND, attempt=2), "attempt is 2, "),
         (dataclasses.replace(SOUND, hosts=(HostNoise("n9", 1.0),)), "host 'n9'"),
     ],
 )
@@ -405,6 +407,12 @@ def test_what_contradicts_the_record_is_named(noise, problem):
     found = find_sidecar_problem(Sidecars(noise), make_record(OWN_CASE))
     assert found.startswith(f"{HOST_NOISE_FILE}: ")
     assert problem in found
+
+
+def test_peaks_in_another_number_format_than_the_record_are_named():
+    peaks = Peaks(OWN_CASE.run_id, OWN_CASE.case_id, OWN_CASE.repeat, OWN_CASE.attempt, "bf16", ())
+    found = find_sidecar_problem(Sidecars(peaks=peaks), make_record(OWN_CASE))
+    assert found.startswith(f"{PEAKS_FILE}: number_format is 'bf16'")
 
 
 @pytest.mark.parametrize(

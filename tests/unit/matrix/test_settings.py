@@ -66,6 +66,7 @@ def test_settings_with_conditions_are_settings():
         ({"batch_size": 8}, {"batch_size_step"}),
         ({"batch_size": "64 -> 32"}, {"batch_size_step"}),
         ({"epochs": 2}, {*LEAST, "batch_size_step", "warmup_steps", "measured_steps"}),
+        ({"data": "host"}, {"batch_size_step"}),
         ({"data": "pipeline"}, {*LEAST, "batch_size_step"}),
         (
             {"script": "theirs"},

@@ -17,7 +17,13 @@ from dlperf_slurm.errors import BadNodesError, CasesFailedError, InconclusiveErr
 from dlperf_slurm.reports.node_verdicts_text import guard_nodes, serialize_nodes, tabulate_nodes
 from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
 from dlperf_slurm.results.loss_bits import BitVerdicts, compare_bits
-from dlperf_slurm.results.node_verdicts import _find_apart, find_bad_nodes, judge_nodes
+from dlperf_slurm.results.node_verdicts import (
+    _find_apart,
+    decide_verdict,
+    find_bad_nodes,
+    judge_nodes,
+)
+from dlperf_slurm.stats.slow_nodes import NodeEffect
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
 BLOCKS = 4
@@ -98,6 +104,11 @@ def test_node_that_ran_nothing_is_not_called_bad(problem):
         guard_nodes([judged])
 
 
+def test_slow_node_with_a_failed_repeat_is_failed():
+    failed, slow = Outcome("case", 1, None, "failed: x"), NodeEffect(0.9, 0.8, 0.95, 0.001)
+    assert decide_verdict([failed], [slow], ["throughput"], 0.02)[0] == "failed"
+
+
 def test_node_that_seems_slow_is_undecided_with_the_blocks_that_would_decide():
     planned = make_planned_case(repeats=4 * 3)
     noise = [1.0, 0.93, 1.02, 0.97, 1.01, 0.9, 1.05, 0.96, 0.99, 1.06, 0.95, 1.03]
@@ -138,7 +149,8 @@ def test_reason_of_a_node_without_a_recorded_kind_says_so():
 
 @pytest.mark.parametrize("hour", [12, 13])
 def test_slow_node_that_was_measured_at_another_time_may_be_a_drift(hour):
-    judged = judge({"n2": 0.9}, hours={"n2": hour, "n4": 13})
+    hours = dict.fromkeys(("n4", "n6", "n8"), 13)
+    judged = judge({"n2": 0.9}, hours={**hours, "n2": hour})
     (reason,) = judged.nodes.reason[judged.nodes.node == "n2"]
     assert ("a change over time" in reason) == (hour == 13)
 

@@ -105,6 +105,7 @@ def test_one_question_answers_all(bin_dir):
     others = print_queue("3_[0-99]|PENDING||", "7_9|RUNNING||", name="x", script="/other/job.sh")
     write_program(bin_dir, "squeue", f"{ours}; {renamed}; {others}")
     watcher = make_watcher(0, 1)
+    watcher.job_names.update(f"run.{n}n1g" for n in range(2, 9))
     assert find_states(watcher, 0, 1, 5) == ["PENDING"] * 3
     # an id alone says nothing: they are used again
     assert "7_9" not in watcher.queue

@@ -86,6 +86,8 @@ CASES = [
     (18, "started, nobody asked", SILENT, STARTED, QueueRow(), False, "RUNNING"),
     (18, "started, the queue is behind", SILENT, STARTED, QueueRow("PENDING", "Priority"), False,
      "RUNNING"),
+    (18, "measured, still ending", VALID, STARTED, QueueRow("PENDING", "Priority"), False,
+     "RUNNING"),
     (18, "runs locally", SILENT, STARTED, HERE, False, "RUNNING"),
     (19, "submitted, nobody asked", SILENT, NEVER, QueueRow(), False, "PENDING"),
     (19, "waits locally", SILENT, NEVER, HERE, False, "PENDING"),

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 
 from dlperf_slurm.stats import median
@@ -11,6 +12,7 @@ from dlperf_slurm.stats.median import (
     compute_median,
     compute_median_interval,
     count_needed_samples,
+    interpolate_median_bounds,
 )
 
 
@@ -78,3 +80,10 @@ def test_interval_of_a_hundred_thousand_samples_is_that_of_the_normal_distributi
     samples = list(range(99_999))
     interval = median.compute_median_interval(samples)
     assert interval.high - interval.low == pytest.approx(1.96 * math.sqrt(len(samples)), rel=0.01)
+
+
+def test_ends_between_order_statistics_are_those_of_hettmansperger_and_sheather():
+    # n = 10: ranks (2, 9) cover 0.97852, (3, 8) 0.89062; the share I = 0.32444 of the way gives
+    # the weight 8 I / (2 + 6 I) = 0.65766 of the inner ranks
+    low, high = interpolate_median_bounds(numpy.arange(1.0, 11.0)[None], 0.95)
+    assert (low[0], high[0]) == pytest.approx((2.65766, 8.34234), abs=1e-5)

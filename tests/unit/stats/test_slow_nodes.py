@@ -37,6 +37,8 @@ def test_effect_of_a_slow_node_is_relative_to_the_nodes_that_are_not_slow():
     for node in (1, 2):
         assert effects[node].low < 0.9 < effects[node].high
         assert effects[node].high < 0.98
+        # a draw may always be as slow
+        assert effects[node].p_value > 0
 
 
 @pytest.mark.parametrize(("nodes", "blocks"), [(4, 3), (16, 5)])
