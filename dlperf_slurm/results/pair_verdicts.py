@@ -8,19 +8,21 @@ from dlperf_slurm.jobs.manifest import Manifest, compute_block, get_node
 from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import make_frame_of_values
-from dlperf_slurm.results.node_differences import list_differences, read_node_facts
+from dlperf_slurm.results.node_differences import list_differences, name_kinds, read_node_facts
 from dlperf_slurm.results.node_verdicts import (
     ABSENT,
     ALL_REDUCE,
     LEAST_EFFECT,
     NODES,
     THROUGHPUT,
+    UNDECIDED,
     NodeVerdicts,
     decide_verdict,
     is_open,
     list_figures,
 )
 from dlperf_slurm.stats.pair_effects import compute_pair_effects
+from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
 # pairs with failures, from which the node that they share is at fault rather than the links
 _LEAST_FAILED = 2
@@ -48,6 +50,9 @@ def judge_pairs(
     }
     failed = find_failed_nodes(problems)
     figures = list_figures(manifest, measured, (THROUGHPUT, ALL_REDUCE))
+    facts = read_node_facts([(manifest, cases)])
+    kinds = name_kinds(facts)
+    alike = Counter(kinds.get(node, "") for node in nodes)
     places = {node: place for place, node in enumerate(nodes)}
     # a round is a block of each case
     count = max((case.case.blocks for case in measured), default=1)
@@ -55,6 +60,7 @@ def judge_pairs(
     found = compute_pair_effects(
         [(places[first], places[second]) for first, second in pairs],
         *(rounds, [*figures.values()], least_effect),
+        kinds=[kinds.get(node, "") for node in nodes],
     )
     of_nodes, of_links = ([list(own) for own in zip(*effects)] for effects in found)
     unit = "rounds"
@@ -72,6 +78,12 @@ def judge_pairs(
         ]
         effects = of_nodes[places[node]] if of_nodes else []
         verdict, reason = decide_verdict(own, effects, [*figures], least_effect, unit)
+        kind = kinds.get(node, "")
+        if verdict == UNDECIDED and alike[kind] <= LEAST_BLOCKS:
+            reason = (
+                f"pairs with {LEAST_BLOCKS} or more other nodes of its kind are needed; "
+                f"others of {kind or 'a kind that is not recorded'}: {alike[kind] - 1}"
+            )
         count = sum(one.record is not None for one in own)
         planned = sum(len(outcomes) for pair, outcomes in by_pair.items() if node in pair)
         rows.append((node, verdict, count, planned, effects, failed.get(node, reason)))
@@ -85,7 +97,7 @@ def judge_pairs(
             verdict, reason = decide_verdict(own, effects, [*figures], least_effect)
             count = sum(one.record is not None for one in own)
             links.append(("+".join(pair), verdict, count, len(own), effects, reason))
-    differences = list_differences(read_node_facts([(manifest, cases)]))
+    differences = list_differences(facts)
     return [
         NodeVerdicts(
             *(manifest, [*figures], least_effect, own_differences),

@@ -17,6 +17,7 @@ def compute_pair_effects(
     figures: Sequence[Any],
     least_effect: float,
     seed: int = 0,
+    kinds: Sequence[str] = (),
 ) -> tuple[list[list[NodeEffect]], list[list[NodeEffect]]]:
     """Tell slow nodes from slow links; return the effects [figures][nodes] and [figures][pairs].
 
@@ -24,7 +25,9 @@ def compute_pair_effects(
     index. Each figure is an array [pairs, repeats]; a larger value is faster, a missing one is nan.
     The logarithm of a figure is the sum of an effect of the round, of both nodes, and of the link:
     a fit by least absolute deviations, which few slow links do not bend, and which needs no
-    reference node. A node is tested by its rounds, each without the effect of its partner; a link
+    reference node. Nodes of different `kinds` may be paired: pairs of the same two kinds share an
+    effect, and a node has one effect with partners of each kind, as the slower kind may hide it. A
+    node is tested by its rounds with its own kind, each without the effect of its partner; a link
     by its repeats, without those of the round and of both nodes. Holm's correction is over all
     nodes and figures, and over all links and figures (`slow_nodes.compute_node_effects`).
     """
@@ -33,17 +36,26 @@ def compute_pair_effects(
     first, second = numpy.array(pairs).T
     of_round = numpy.unique(rounds, return_inverse=True)[1]
     counts = int(max(first.max(), second.max())) + 1, int(of_round.max()) + 1
+    kind = numpy.unique(kinds or [""] * counts[0], return_inverse=True)[1]
+    size = int(kind.max()) + 1
+    ends = numpy.stack([first * size + kind[second], second * size + kind[first]])
+    found, own = numpy.unique(ends, return_inverse=True)
+    own = own.reshape(ends.shape)
+    of_kinds = numpy.unique(numpy.sort(kind[[first, second]], axis=0), axis=1, return_inverse=True)
+    terms = (*own, len(found) + of_round, len(found) + counts[1] + of_kinds[1].reshape(-1))
+    is_alike = kind[first] == kind[second]
     by_node, by_link, spreads = [], [], []
     for values in figures:
         logs = numpy.log(numpy.asarray(values, dtype=float))
         medians = _take_medians(logs)
-        nodes, of_rounds = _fit(medians, (first, second, of_round), *counts)
+        effects = _fit(medians, terms, len(found))
         table = numpy.full(counts, numpy.nan)
-        table[first, of_round] = medians - nodes[second]
-        table[second, of_round] = medians - nodes[first]
+        for node, partner in ((first, own[1]), (second, own[0])):
+            rest = medians - effects[partner] - effects[terms[3]]
+            table[node[is_alike], of_round[is_alike]] = rest[is_alike]
         by_node.append(numpy.exp(table))
-        fitted = nodes[first] + nodes[second] + of_rounds[of_round]
-        spreads.append(_compute_spread(medians - fitted, sum(counts)))
+        fitted = sum(effects[term] for term in terms)
+        spreads.append(_compute_spread(medians - fitted, len(effects) - 1))
         by_link.append(numpy.exp(logs - fitted[:, None]))
     return (
         compute_node_effects(by_node, least_effect, seed),
@@ -73,30 +85,30 @@ def _compute_spread(residuals: Any, parameters: int) -> tuple[float, int]:
     return (1.4826 * float(numpy.median(sizes)), len(sizes)) if len(sizes) else (1.0, 1)
 
 
-def _fit(values: Any, terms: Any, node_count: int, round_count: int) -> tuple[Any, Any]:
-    """Fit values = first node + second node + round by least absolute deviations.
+def _fit(values: Any, terms: Any, node_count: int) -> Any:
+    """Fit values = the sum of the effects of their `terms`, by least absolute deviations.
 
-    `terms` has the indices of these three for each value. Returns the effects of the nodes and of
-    the rounds. An effect of a node costs as much as _COST deviations, so that a slow link of a few
-    nodes is not taken for several slow nodes. Solved by iteratively reweighted least squares.
+    Each of `terms` has an index of an effect for each value; the first `node_count` effects are of
+    nodes. Returns the effects. An effect of a node costs as much as _COST deviations, so that a
+    slow link of a few nodes is not taken for several slow nodes. Solved by iteratively reweighted
+    least squares.
     """
     import numpy
 
     has_value = ~numpy.isnan(values)
-    first, second, of_round = (term[has_value] for term in terms)
+    effects = numpy.zeros(1 + max(int(term.max()) for term in terms))
+    columns = [term[has_value] for term in terms]
     values = values[has_value]
-    columns = first, second, node_count + of_round
-    solution = numpy.zeros(node_count + round_count)
     weights = numpy.ones(len(values))
-    costs = numpy.full(len(solution), _SMALLEST)
+    costs = numpy.full(len(effects), _SMALLEST)
     for _ in range(_ITERATIONS):
-        normal, right = numpy.diag(costs), numpy.zeros(len(solution))
+        normal, right = numpy.diag(costs), numpy.zeros(len(effects))
         for row in columns:
             numpy.add.at(right, row, weights * values)
             for column in columns:
                 numpy.add.at(normal, (row, column), weights)
-        solution = numpy.linalg.solve(normal, right)
-        residuals = values - sum(solution[column] for column in columns)
+        effects = numpy.linalg.solve(normal, right)
+        residuals = values - sum(effects[column] for column in columns)
         weights = 1 / numpy.maximum(numpy.abs(residuals), _SMALLEST)
-        costs[:node_count] = _COST / numpy.maximum(numpy.abs(solution[:node_count]), _SMALLEST)
-    return solution[:node_count], solution[node_count:]
+        costs[:node_count] = _COST / numpy.maximum(numpy.abs(effects[:node_count]), _SMALLEST)
+    return effects

@@ -1,10 +1,12 @@
 """Verdicts on nodes and links, from pairs that were measured, failed or did not run."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 
+from dlperf_slurm.contract.record import HostPlatform
 from dlperf_slurm.errors import BadNodesError
 from dlperf_slurm.jobs.node_pairs import choose_pairs
 from dlperf_slurm.reports.node_verdicts_text import guard_nodes, serialize_nodes, tabulate_nodes
@@ -15,21 +17,41 @@ NODES = tuple(f"n{number}" for number in range(1, 9))
 BLOCKS = 3
 
 
-def judge(slow=(), failed=(), problem="no record: TIMEOUT"):
-    """Judge eight nodes in seven rounds; `slow` and `failed` have nodes and links ("n1+n2")."""
+def judge(slow=(), failed=(), problem="no record: TIMEOUT", old=()):
+    """Judge eight nodes in seven rounds; `slow` and `failed` have nodes and links ("n1+n2").
+
+    The `old` nodes are of another kind, half as fast; the slower node of a pair sets its speed.
+    """
     pairs = choose_pairs(NODES, 7, 0)
     planned = make_planned_case("2n1g", repeats=BLOCKS * len(pairs), blocks=7)
     names = [{*pair.split(","), pair.replace(",", "+")} for pair in pairs * BLOCKS]
+    speeds = {name: (0.9 if name in slow else 1) * (0.5 if name in old else 1) for name in NODES}
     rates = [
-        100 * 0.9 ** len(own & {*slow}) * (1 + 0.001 * ((7 * index) % 5))
+        100
+        * min(speeds.get(name, 1) for name in own)
+        * 0.9 ** any("+" in name for name in own & {*slow})
+        * (1 + 0.001 * ((7 * index) % 5))
         for index, own in enumerate(names)
     ]
     outcomes = [
         Outcome(one.case_id, one.repeat, None, problem) if own & {*failed} else one
         for one, own in zip(make_outcomes(planned, rates).outcomes, names)
     ]
+    outcomes = [
+        replace(one, record=one.record and name_hosts(one.record, pair, old))
+        for one, pair in zip(outcomes, pairs * BLOCKS)
+    ]
     manifest = make_manifest(nodes=pairs, cases=(planned,), absent_nodes=["n9: down"])
     return judge_pairs(manifest, [CaseOutcomes(planned, tuple(outcomes))])
+
+
+def name_hosts(record, pair, old):
+    hosts = [
+        HostPlatform(node, {"gpu_models": "V100" if node in old else "H100"})
+        for node in pair.split(",")
+    ]
+    ranks = [replace(rank, host=host.host) for rank, host in zip(record.ranks, hosts)]
+    return replace(record, ranks=tuple(ranks), hosts=tuple(hosts))
 
 
 def list_verdicts(judged):
@@ -59,6 +81,20 @@ def test_bad_nodes_and_links_are_named_and_no_others(slow, failed, verdicts):
             guard_nodes(judged)
     else:
         guard_nodes(judged)
+
+
+@pytest.mark.parametrize("slow", [(), ["n2"], ["n7"], ["n1+n6"], ["n5+n6"]])
+@pytest.mark.parametrize("old", [NODES[:4], NODES[1::2]])
+def test_nodes_of_two_kinds_are_compared_with_those_of_their_own(slow, old):
+    found = list_verdicts(judge(slow, old=old))
+    assert found == {**dict.fromkeys(slow, "slow"), "n9": "not available"}
+
+
+def test_node_with_few_others_of_its_kind_is_undecided():
+    nodes, links = judge(old=["n3"])
+    assert list_verdicts([nodes, links]) == {"n3": "undecided", "n9": "not available"}
+    (reason,) = nodes.nodes.reason[nodes.nodes.node == "n3"]
+    assert reason.endswith("V100: 0")
 
 
 def test_pairs_that_did_not_run_are_no_failure():
