@@ -165,7 +165,10 @@ def count_verdicts(verdicts: NodeVerdicts) -> str:
 def serialize_nodes(
     sweeps: Sequence[NodeVerdicts], differences: Sequence[Difference], bad: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return verdicts and differences as a JSON object, with all numbers in full precision."""
+    """Return verdicts and differences as a JSON object, with all numbers in full precision.
+
+    "bit_notes" says for each group of equal nodes of a sweep what was compared bitwise, or why not.
+    """
     nodes = []
     for verdicts in sweeps:
         for row in list_records(verdicts.nodes):
@@ -181,6 +184,11 @@ def serialize_nodes(
     return {
         "schema_version": SCHEMA_VERSION,
         "nodes": nodes,
+        "bit_notes": [
+            {"run_id": verdicts.manifest.run_id, "note": note}
+            for verdicts in sweeps
+            for note in verdicts.bit_notes
+        ],
         "differences": [
             {**vars(one), "bad_nodes": [node for node in one.nodes if node in bad]}
             for one in differences

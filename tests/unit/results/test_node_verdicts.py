@@ -229,6 +229,9 @@ def test_node_whose_losses_differ_in_a_bit_is_named(losses, facts, verdicts, not
     assert bool(note) == bool(judged.bit_notes)
     (table,) = tabulate_nodes(judged)[:1]
     assert note in table.caption
+    told = serialize_nodes([judged], [], {})["bit_notes"]
+    assert [one["note"] for one in told] == [*judged.bit_notes]
+    assert {one["run_id"] for one in told} <= {judged.manifest.run_id}
     if "computes differently" in verdicts.values():
         with pytest.raises(BadNodesError, match="n2"):
             guard_nodes([judged])
