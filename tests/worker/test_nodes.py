@@ -1,5 +1,6 @@
 """What a node does before the ranks start: its checks, the data that it copies, what it reports."""
 
+import json
 import os
 import signal
 import subprocess
@@ -191,6 +192,62 @@ def test_gpu_with_fewer_nvlinks_than_the_others_is_named(programs, links, proble
         f"if [ $1 = nvlink ]; then cat <<'END'\n{listed}END\nexit; fi\n{script}",
     )
     assert check(links=True) == (problems, [])
+
+
+@pytest.fixture
+def amd_programs(programs, monkeypatch):
+    """Have the fake programs alone on PATH, as this machine may have an nvidia-smi."""
+    monkeypatch.setenv("PATH", str(programs))
+    return programs
+
+
+def list_amd_gpus(told, is_wrapped):
+    rows = [{"gpu": number, **one} for number, one in enumerate(told)]
+    return json.dumps({"gpu_data": rows} if is_wrapped else rows, indent=4)
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ({"width": 16, "speed": 32}, None),
+        ({"width": 8, "speed": 32}, ("GPU 1", "8 lanes", "16")),
+        ({"width": 16, "speed": 2.5}, None),
+        ({"width": 16, "speed": 16, "busy": 90}, ("GPU 1", "busy", "16 GT/s", "32")),
+    ],
+)
+def test_amd_gpu_whose_pcie_link_is_below_its_own_is_named(amd_programs, second, words, is_wrapped):
+    bus = {"max_pcie_width": 16, "max_pcie_speed": {"value": 32, "unit": "GT/s"}}
+    now = [
+        {
+            "usage": {"gfx_activity": {"value": one.get("busy", 0), "unit": "%"}},
+            "pcie": {"width": one["width"], "speed": {"value": one["speed"], "unit": "GT/s"}},
+        }
+        for one in ({"width": 16, "speed": 32}, second)
+    ]
+    full, measured = (list_amd_gpus(one, is_wrapped) for one in ([{"bus": bus}] * 2, now))
+    script = f"[ $1 = static ] && echo '{full}' || echo '{measured}'"
+    write_program(amd_programs, "amd-smi", f"echo 'WARNING: no group render' >&2\n{script}")
+    problems, unknown = check(links=True)
+    assert unknown == []
+    assert len(problems) == (words is not None)
+    for problem in problems:
+        assert_problem(problem, says=words)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("exit 3", ("amd-smi", "exit code 3")),
+        ("echo broken", ("amd-smi", "JSON")),
+        ("""echo '[{"gpu": 0, "bus": {}, "pcie": "N/A"}]'""", ("amd-smi", "GPU 0")),
+    ],
+)
+def test_pcie_link_that_amd_smi_does_not_report_is_no_problem(amd_programs, answer, says):
+    write_program(amd_programs, "amd-smi", answer)
+    problems, (reason,) = check(links=True)
+    assert problems == []
+    assert_problem(reason, says=says)
 
 
 def test_links_that_the_driver_does_not_tell_are_no_problem(programs):

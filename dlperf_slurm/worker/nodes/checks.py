@@ -1,5 +1,6 @@
 """A site's node checks -> the problems of this node, and the checks that could not be made."""
 
+import dataclasses
 import os
 import re
 import resource
@@ -22,7 +23,12 @@ from dlperf_slurm.worker.nodes.devices import (
     find_process_problem,
     query_gpus,
 )
-from dlperf_slurm.worker.nodes.links import check_ports, find_nvlink_problems, list_link_problems
+from dlperf_slurm.worker.nodes.links import (
+    check_ports,
+    find_amd_link_problems,
+    find_nvlink_problems,
+    list_link_problems,
+)
 
 PROC = Path("/proc")
 SYS = Path("/sys")
@@ -60,6 +66,9 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
     """
     problems: List[str] = []
     unknown: List[str] = []
+    if check.links and shutil.which("amd-smi") and not shutil.which("nvidia-smi"):
+        problems += find_amd_link_problems(seconds, unknown)
+        check = dataclasses.replace(check, links=False)
     if _needs_devices(check, case):
         problems += _check_devices(check, case, seconds, unknown)
     if check.xid_hours:

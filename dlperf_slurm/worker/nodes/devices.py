@@ -27,7 +27,7 @@ _MPS = "nvidia-cuda-mps"
 
 
 class DeviceError(Exception):
-    """A failed query of nvidia-smi; the message says how it failed."""
+    """A failed query of nvidia-smi or amd-smi; the message says how it failed."""
 
 
 class Gpu(NamedTuple):
@@ -57,15 +57,16 @@ def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
 
 
 def call_driver(command: Sequence[str], seconds: float) -> str:
-    """Return the output of nvidia-smi; raises DeviceError if it fails or takes over `seconds`."""
+    """Return the output of nvidia-smi or amd-smi; raises DeviceError if it fails or is too slow."""
+    name = command[0]
     try:
         ended = run_command(command, seconds)
     except OSError as error:
-        raise DeviceError(f"nvidia-smi cannot be started: {error.strerror}") from error
+        raise DeviceError(f"{name} cannot be started: {error.strerror}") from error
     if ended.exit_code is None:
-        raise DeviceError(f"nvidia-smi did not respond within {seconds:g} s")
+        raise DeviceError(f"{name} did not respond within {seconds:g} s")
     if ended.exit_code:
-        raise DeviceError(f"nvidia-smi failed with exit code {ended.exit_code}: {ended.last_line}")
+        raise DeviceError(f"{name} failed with exit code {ended.exit_code}: {ended.last_line}")
     return ended.output
 
 

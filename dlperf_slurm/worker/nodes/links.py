@@ -1,8 +1,9 @@
 """The links of a node -> their problems: PCIe, NVLink and NVSwitch of GPUs, ports of adapters."""
 
+import json
 import re
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from dlperf_slurm.worker.host import list_folder, read_text
 from dlperf_slurm.worker.nodes.devices import DeviceError, Gpu, call_driver, read_number
@@ -11,6 +12,10 @@ _PCIE = "pci/pci_gpu_link_info"
 # states of a GPU that waits for the fabric manager; "N/A" without an NVSwitch
 _FABRIC_WAITS = ("Not Started", "In Progress")
 _NVLINKS = ("nvidia-smi", "nvlink", "--status")
+# the JSON of amd-smi since ROCm 6.1, which follows warnings; since ROCm 7 in an object "gpu_data"
+_AMD_FULL = ("amd-smi", "static", "--bus", "--json")
+_AMD_NOW = ("amd-smi", "metric", "--usage", "--pcie", "--json")
+_JSON = re.compile(r"^[\[{]", re.M)
 _GPU_LINE = re.compile(r"(GPU \d+): (.*?)(?: \(UUID|$)")
 _ACTIVE_LINK = re.compile(r"\s*Link \d+: [\d.]+ GB/s")
 # of a RoCE port whose network interface has no address
@@ -69,6 +74,57 @@ def find_nvlink_problems(gpus: Sequence[Gpu], seconds: float, unknown: List[str]
         most = max((active[n] for n in active if models[n] == models.get(gpu.name)), default=0)
         if active.get(gpu.name, most) < most:
             yield f"{gpu.name} has {active[gpu.name]} active NVLinks; other GPUs: {most}"
+
+
+def find_amd_link_problems(seconds: float, unknown: List[str]) -> Iterator[str]:
+    """Yield the AMD GPUs of the node whose PCIe link has less than its own full width or speed.
+
+    Some idle GPUs save power: a lower speed counts only of a busy GPU, fewer lanes also if another
+    GPU has all of them. What amd-smi does not report is appended to `unknown`.
+    """
+    try:
+        full, now = (_ask_amd_smi(command, seconds) for command in (_AMD_FULL, _AMD_NOW))
+    except DeviceError as error:
+        unknown.append(f"cannot read the PCIe links of AMD GPUs: {error}")
+        return
+    widths = {
+        gpu: (_read_amd(now[gpu], "pcie", "width"), _read_amd(full[gpu], "bus", "max_pcie_width"))
+        for gpu in full.keys() & now.keys()
+    }
+    has_full = any(width == most > 0 for width, most in widths.values())
+    for gpu, (width, most) in sorted(widths.items()):
+        is_busy = _read_amd(now[gpu], "usage", "gfx_activity") > 0
+        if not (width and most):
+            unknown.append(f"amd-smi does not report the PCIe link width of GPU {gpu}")
+        elif width < most and (is_busy or has_full):
+            yield f"the PCIe link of GPU {gpu} has {width:g} lanes; full width: {most:g}"
+        speed = _read_amd(now[gpu], "pcie", "speed")
+        highest = _read_amd(full[gpu], "bus", "max_pcie_speed")
+        if is_busy and 0 < speed < highest:
+            yield (
+                f"the PCIe link of GPU {gpu}, which is busy, runs at {speed:g} GT/s; "
+                f"highest: {highest:g}"
+            )
+
+
+def _ask_amd_smi(command: Sequence[str], seconds: float) -> Dict[int, Any]:
+    """Return the answer of amd-smi on each GPU; raises DeviceError without one."""
+    text = call_driver(command, seconds)
+    start = _JSON.search(text)
+    try:
+        told, _ = json.JSONDecoder().raw_decode(text, start.start() if start else 0)
+        gpus = told["gpu_data"] if isinstance(told, dict) else told
+        return {one["gpu"]: one for one in gpus}
+    except (ValueError, TypeError, KeyError) as error:
+        raise DeviceError("amd-smi printed no JSON on each GPU") from error
+
+
+def _read_amd(gpu: Mapping[str, Any], group: str, name: str) -> float:
+    """Return a number of amd-smi, which may be in an object with its unit; 0 for "N/A"."""
+    values = gpu.get(group)
+    value = values.get(name) if isinstance(values, dict) else None
+    value = value.get("value") if isinstance(value, dict) else value
+    return value if isinstance(value, (int, float)) else 0
 
 
 class Port(NamedTuple):
