@@ -163,7 +163,7 @@ def test_image_of_another_colour_model_becomes_rgb_but_none_of_more_than_eight_b
         ('{"augmentation": 1}', "augmentation is 1, .*str"),
         ('{"least_crop_area": 0}', r"least_crop_area .*0\.0; allowed: 0 < value <= 1"),
         ("{", "not JSON"),
-        ("[]", "not a JSON object"),
+        ("[]", "must be a JSON object"),
     ],
 )
 def test_mistake_in_the_description_is_named(folder, text, message):
