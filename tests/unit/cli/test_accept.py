@@ -80,6 +80,14 @@ def test_runs_that_differ_too_much_accept_nothing_and_reject_what_is_slower_stil
     assert accept(add_run(staged, 4, 0.3), capsys)[0] == REJECTED
 
 
+def test_runs_of_a_reference_count_at_their_common_level(staged, home, capsys):
+    runs = [str(add_run(staged, day, factor)) for day, factor in ((1, 0.9), (2, 1.1))]
+    run_main(["reference", "make", *runs, "-o", "reference.toml"], capsys)
+    # the bound is 0.95 of their geometric mean, 0.995
+    run = add_run(staged, 3, 0.93)
+    assert accept(run, capsys, "--tolerance", "5%")[0] == REJECTED
+
+
 def slow_down(run):
     """Make each window of a run 40 % longer; the steps, which would not agree, are left out."""
     for path in run.rglob("record.json"):

@@ -106,6 +106,13 @@ def test_noise_that_hides_a_difference_says_how_many_repeats_it_takes(limit):
     assert (verdict.verdict, verdict.deciding_repeats > 7) == (UNDECIDED, True)
 
 
+def test_pair_with_too_few_values_in_one_sample_is_undecided():
+    generator = random.Random(2031)
+    pair = draw(generator, 0.01), draw(generator, 0.01)[:5]
+    (verdict,) = decide([pair], None, DEFAULT_MARGIN)
+    assert (verdict.verdict, verdict.p_value) == (UNDECIDED, None)
+
+
 @pytest.mark.integration
 def test_beyond_the_limit_is_where_the_whole_interval_lies_below_it():
     generator = random.Random(2024)

@@ -127,6 +127,14 @@ def make_partition(**changes):
     return Partition("mixed", **values)
 
 
+def test_cores_of_nodes_without_gpus_do_not_count():
+    nodes = (NodeKind(1, 8, 1000, (("a100", 2),), ""), NodeKind(6, 64, 1000, (), ""))
+    survey = Survey(partitions=(make_partition(nodes=nodes),))
+    (found,) = check(survey, "1n2g", cpus_per_rank=5, gpu_request="gres")
+    assert found.startswith("cores: ")
+    assert "set cpus_per_rank = 4" in found
+
+
 def test_accounts_are_not_asked_for_where_slurm_does_not_enforce_them(survey):
     free = Survey(partitions=survey.partitions, associations=survey.associations)
     assert check(free, account="nobody", qos="nosuch") == []
