@@ -4,9 +4,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.config.folders import get_creation_command
+from dlperf_slurm.config.folders import describe_denied, get_creation_command
 from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
@@ -167,6 +168,11 @@ def get_max_array_size(site: Site, must_reach_cluster: bool) -> int:
     return int(text)
 
 
+def is_denied(venv: str) -> bool:
+    """Return whether an environment is there that this user may not read."""
+    return os.path.lexists(venv) and not os.access(venv, os.R_OK | os.X_OK)
+
+
 def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
     """Return one message for each virtual environment that does not exist, or may not be read."""
     lines = []
@@ -175,9 +181,11 @@ def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
         venv = site.find_environment(framework).venv
         # Path.exists raises an error for a folder that this user may not read
         if venv is not None and not os.path.exists(f"{venv}/bin/python"):  # noqa: PTH110
-            readable = " that you may read" if os.path.lexists(venv) else ""
+            if is_denied(venv):
+                lines.append(f"{framework}: {describe_denied(Path(venv))}")
+                continue
             lines.append(
-                f"{framework}: no environment at {venv}{readable}; create it with "
+                f"{framework}: no environment at {venv}; create it with "
                 f"`{get_creation_command(framework, site.device)}`, or set your own in "
                 f"[environments.{framework}] of the site file"
             )

@@ -9,12 +9,12 @@ from pathlib import Path
 from dlperf_slurm import slurm_client
 from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault, merge_places
 from dlperf_slurm.checks.doctor.resource_requests import check_request
-from dlperf_slurm.config.folders import get_creation_command
+from dlperf_slurm.config.folders import describe_denied, get_creation_command
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.disk_space import check_disk_space
 from dlperf_slurm.jobs.grouping import Group
-from dlperf_slurm.jobs.plan import Plan, list_missing_environments
+from dlperf_slurm.jobs.plan import Plan, is_denied, list_missing_environments
 from dlperf_slurm.jobs.render import get_common_site, render_scripts
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
@@ -136,7 +136,10 @@ def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
             f"`{get_creation_command(framework, site.device)}`, or name your own under "
             f"[environments.{framework}] of the site file"
         )
-        yield make_fault(ENVIRONMENT, framework, f"no environment at {venv}", remedy)
+        words = f"no environment at {venv}"
+        if is_denied(venv):
+            words, remedy = describe_denied(Path(venv)).split("; ")
+        yield make_fault(ENVIRONMENT, framework, words, remedy)
     names = {kind.framework for kind in places} - {kind.framework for kind in missing}
     if names:
         yield CheckResult("ok", ENVIRONMENT, tuple(sorted(names)), "exists")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from builders import write_program as put
 from slurm_clients import put_clients
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.config.folders import find_managed_environment
+from dlperf_slurm.config.folders import find_managed_environment, find_user_name
 
 pytestmark = pytest.mark.not_in_check
 
@@ -187,6 +188,18 @@ def test_what_needs_no_job_is_named(matrix, home, capsys, spoil, line):
     found = next(x for x in lines if x.startswith(("fault", "undecided")))
     assert found.startswith(line.format(home=home))
     assert ("dlperf-slurm env create pytorch" in found) == ("environment:" in line)
+
+
+def test_environment_that_may_not_be_read_is_named_with_its_owner(matrix, monkeypatch, capsys):
+    venv = find_managed_environment("pytorch")
+    (venv / "bin" / "python").unlink()
+    # also for root, who may read everything
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path not in denied and access(path, mode))
+    denied = (venv, str(venv))
+    assert main(["doctor", *SLURM]) == 1
+    words = f"pytorch: {venv}: belongs to user {find_user_name()}, and you may not read it"
+    assert f"fault     environment: {words}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

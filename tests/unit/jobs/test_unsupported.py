@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 from builders import make_axes, make_matrix_case, make_site
+from support.ordinary_user import as_ordinary_user
 from support.problems import assert_problem
 
-from dlperf_slurm.config.folders import find_managed_environment
+from dlperf_slurm.config.folders import find_managed_environment, find_user_name
 from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.jobs.plan import list_missing_environments, make_case
@@ -239,12 +240,14 @@ def test_site_with_gpus_never_takes_an_environment_for_cpus(framework, monkeypat
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o755])
-def test_environment_that_may_not_be_read_is_no_environment(mode, tmp_path):
-    # a name that no file system takes fails for root too, as a folder without permissions does not
-    venv = tmp_path / ("x" * 3000 if mode else "venv")
+def test_environment_that_may_not_be_read_is_named_with_its_owner(mode, home):
+    # a name that no file system takes
+    venv = home / ("x" * 3000 if mode else "venv")
     if not mode:
         venv.mkdir(mode=mode)
     site = make_site(environments={"pytorch": {"venv": str(venv)}})
-    (line,) = list_missing_environments(site.resolve_each([get_job_kind(make_axes())]))
-    assert line.startswith(f"pytorch: no environment at {venv}")
-    assert ("may read" in line) == (not mode)
+    sites = site.resolve_each([get_job_kind(make_axes())])
+    with as_ordinary_user(home):
+        (line,) = list_missing_environments(sites)
+    denied = f"pytorch: {venv}: belongs to user {find_user_name()}, and you may not read it; "
+    assert line.startswith(f"pytorch: no environment at {venv}; " if mode else denied)
