@@ -138,7 +138,9 @@ class Attempts:
         """Read the outcome of a repeat: its first attempt with a valid record, or the last one."""
         tasks = self.tasks.get((case.case_id, repeat))
         if tasks is None:
-            return Outcome(case.case_id, repeat, None, "the journal has no entry for this repeat")
+            return Outcome(
+                case.case_id, repeat, None, "the journal of the run has no entry for this repeat"
+            )
         outcomes = [
             read_outcome(
                 *(self.run, case, task),

@@ -214,5 +214,5 @@ def _explain(one: DerivedCell, same_line: Sequence[DerivedCell]) -> tuple[str, s
         return WRONG, "the cell has the inverse of the expected value"
     for place, expected in one.others.items():
         if one.cell.rounded.meets(expected):
-            return STALE, f"the cell follows from {place} instead"
+            return STALE, f"the cell was computed from {place} instead"
     return WRONG, f"the cell is off by {float(one.cell.value / one.value - 1):+.2%}"

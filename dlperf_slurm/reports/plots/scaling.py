@@ -256,4 +256,4 @@ def _describe_ratio_bars(measured: "DataFrame", name: str) -> str:
     """Describe the error bars of the ratios in the column `name`; a baseline has no bar."""
     if measured[f"{name}_low"].notna().any():
         return "bars: 95 % interval of the ratio, if there are enough repeats"
-    return "too few repeats for bars"
+    return "too few repeats for error bars"

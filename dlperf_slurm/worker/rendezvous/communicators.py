@@ -154,6 +154,6 @@ def check_sizes(sizes: Sequence[int]) -> None:
             )
     if sum(sizes) > MOST_FIGURES:
         raise ValueError(
-            f"{len(sizes)} ranks with {sizes[0]} values each exceed the limit of {MOST_FIGURES} "
-            "for gathering; measure fewer steps"
+            f"{len(sizes)} ranks with {sizes[0]} values each are more than the {MOST_FIGURES} "
+            "values that rank 0 can gather; measure fewer steps"
         )

@@ -81,7 +81,7 @@ def explain(case, site=None):
             {"training": Training(epochs=1), "data": "folder", "model": "bert"},
             *({"datasets": {"": "/tmp"}}, ("use 'resnet50'",)),
         ),
-        ({"precision": "fp16"}, {}, ("use loss_scale = 128, or 'amp-fp16'",)),
+        ({"precision": "fp16"}, {}, ("use loss_scale = 128, or precision 'amp-fp16'",)),
     ],
 )  # fmt: skip
 def test_reason_says_what_is_missing_and_what_would_work(changes, site, says):

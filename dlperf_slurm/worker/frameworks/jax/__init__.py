@@ -31,7 +31,7 @@ UNSUPPORTED = (
     Unsupported(
         {"precision": "fp16", "mode": TRAIN, "loss_scale": DYNAMIC},
         "precision 'fp16' does not support a dynamic loss scale",
-        "use loss_scale = 128, or 'amp-fp16'",
+        "use loss_scale = 128, or precision 'amp-fp16'",
     ),
     CHANNELS_LAST_WITHOUT_IMAGES,
 )

@@ -52,7 +52,7 @@ UNSUPPORTED = (
             "loss_scale": DYNAMIC,
         },
         "gradient_sync 'parameter_server' does not support a dynamic loss scale",
-        "use loss_scale = 128, or 'native' or 'horovod'",
+        "use loss_scale = 128, or gradient_sync 'native' or 'horovod'",
     ),
 )
 

@@ -36,7 +36,7 @@ UNSUPPORTED = (
     Unsupported(
         {"precision": "fp16", "mode": TRAIN, "loss_scale": DYNAMIC},
         "precision 'fp16' has fp16 gradients, which torch's dynamic loss scaling does not support",
-        "use loss_scale = 128, or 'amp-fp16'",
+        "use loss_scale = 128, or precision 'amp-fp16'",
     ),
     Unsupported(
         {"data": DALI, "model input": Not("images")},
