@@ -365,7 +365,7 @@ OF_LOGS = {
     "paddle_models_resnet50/without_times.log": [
         (
             without(*(f"{digit}] \tloss" for digit in range(1, 10))),
-            ("only some batches", "without times"),
+            ("only some of the batches", "no timestamps"),
         )
     ],
     "paddleclas_engine/one_rank.log": [

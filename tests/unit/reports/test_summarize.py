@@ -100,7 +100,7 @@ def test_speedup_of_too_few_repeats_says_how_many_its_interval_takes():
     summary = summarize_cases(
         make_outcomes(cases[0], [100.0] * 7), make_outcomes(cases[1], [200.0] * 2)
     )
-    assert_problem(summary.footnotes[-1], says=("95 % interval", "speedup", "6 of each"))
+    assert_problem(summary.footnotes[-1], says=("95 % interval", "6 repeats"))
 
 
 @pytest.mark.parametrize(

@@ -355,8 +355,8 @@ def test_interval_of_a_speedup_is_that_of_the_ratio():
 def test_speedup_of_three_repeats_says_that_its_interval_takes_six():
     figure, footnotes = make_bf16_figure([10.0] * 3, [20.0] * 3)
     assert figure.interval is None
-    (note,) = (text for text in footnotes if "speedup" in text)
-    assert_problem(note, says=("95 % interval", "6 of each"))
+    (note,) = (text for text in footnotes if "interval" in text)
+    assert_problem(note, says=("95 % interval", "6 repeats"))
 
 
 def test_what_a_framework_cannot_do_at_all_takes_no_place():
