@@ -4,6 +4,7 @@
 PACKAGES=(
   slurmctld slurmd slurm-client munge
   slurmdbd slurm-wlm-mysql-plugin mariadb-server mariadb-client
+  slurm-wlm-jwt-plugin # auth/jwt, for the tests of SLURM_JWT
   openmpi-bin
   libpmix-dev  # Slurm's PMIx plugin opens libpmix.so by that name, which only -dev has
   iproute2 util-linux
