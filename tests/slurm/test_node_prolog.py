@@ -65,7 +65,7 @@ def test_node_that_fails_a_check_is_named_and_left_out_of_the_next_attempt(clust
     assert why.startswith(f"node {bad} is unhealthy: check ")
     assert why.endswith("failed with exit code 3: no link")
     assert f"UNHEALTHY ({why})" in " ".join(done.stdout.split())
-    assert f"without {bad}" in done.stdout
+    assert f"excluding {bad}" in done.stdout
     first, second = sorted(run.path.glob("cases/*/r1/a*/s0"))
     assert {report.node for report in read_node_reports(first) if report.problems} == {bad}
     # no rank started in the attempt with the unhealthy node
