@@ -212,12 +212,12 @@ class RunResults:
         lists the figures, if there is none.
         """
         from dlperf_slurm.reports.notebook import find_plot
-        from dlperf_slurm.reports.plots.run_plots import plot_run
+        from dlperf_slurm.reports.plots.run_plots import draw_one_by_one
         from dlperf_slurm.results.collect import find_attempts
 
         attempts = find_attempts(self._run)
         cases = {case.case_id: case for case in self._run.manifest.cases}
-        plots = plot_run(
+        plots = draw_one_by_one(
             self._summary, lambda case_id, repeat: attempts.read(cases[case_id], repeat)
         )
         return find_plot(plots, words)

@@ -108,12 +108,13 @@ class ShownPlot:
         return self.plot.svg.decode()
 
 
-def find_plot(plots: Sequence[Plot], words: str) -> ShownPlot:
+def find_plot(plots: Iterable[Plot], words: str) -> ShownPlot:
     """Return the first figure whose name or title contains `words`; InputError if there is none."""
+    names = []
     for plot in plots:
         if words in plot.name or words in plot.title:
             return ShownPlot(plot)
-    names = [plot.name for plot in plots]
+        names.append(plot.name)
     raise InputError(describe_unknown(words, names, "in the name or title of a figure"))
 
 

@@ -115,12 +115,10 @@ def make_name(*texts: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(texts)).strip("-.").lower()[:120]
 
 
-def make_names_unique(plots: Iterable[Plot]) -> list[Plot]:
-    """Make the names of plots unique by appending numbers."""
+def make_names_unique(plots: Iterable[Plot]) -> Iterator[Plot]:
+    """Yield plots whose names are made unique by appending numbers."""
     seen: dict[str, int] = {}
-    named = []
     for plot in plots:
         seen[plot.name] = seen.get(plot.name, 0) + 1
         count = seen[plot.name]
-        named.append(plot if count == 1 else replace(plot, name=f"{plot.name}-{count}"))
-    return named
+        yield plot if count == 1 else replace(plot, name=f"{plot.name}-{count}")

@@ -1,6 +1,7 @@
 """A run's results and step times -> the figures of its report, in the order of its tables."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Optional
 
@@ -44,20 +45,39 @@ def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) ->
     largest topologies; both of all cases if `is_every_case`. Inside `draw_for_page`, only what the
     page shows is drawn. `read` reads the steps of a repeat.
     """
-    drawings = list(_list_table_drawings(summary))
-    doubtful = list_unstable(summary.results)[:MOST_CASES]
-    largest = list_largest(summary)[:MOST_CASES]
-    for steps in list_case_steps(summary.results, read):
-        if is_every_case or steps.case_id in doubtful:
-            drawings.append(partial(plot_timeline, steps))
-        if is_every_case or steps.case_id in largest:
-            drawings.append(partial(plot_ranks, steps))
-    with show_source(f"{summary.subject}; run {summary.manifest.run_id}"):
+    drawings = [*_list_drawings(summary, read, is_every_case)]
+    with _show_run(summary):
         if drawings:
             # before the processes start, so that each need not import it
             import_drawing()
         plots = map_on_cores(lambda drawing: drawing(), drawings, WORTH_A_PROCESS)
-        return make_names_unique(plot for plot in plots if plot is not None)
+        return [*make_names_unique(plot for plot in plots if plot is not None)]
+
+
+def draw_one_by_one(summary: Summary, read: ReadRepeat) -> Iterator[Plot]:
+    """Yield the figures of `plot_run`, each drawn when it is asked for, in this process."""
+    with _show_run(summary):
+        plots = (drawing() for drawing in _list_drawings(summary, read))
+        yield from make_names_unique(plot for plot in plots if plot is not None)
+
+
+def _show_run(summary: Summary) -> AbstractContextManager[None]:
+    """Return the context in which figures in files name the run and what it measured."""
+    return show_source(f"{summary.subject}; run {summary.manifest.run_id}")
+
+
+def _list_drawings(
+    summary: Summary, read: ReadRepeat, is_every_case: bool = False
+) -> Iterator[Drawing]:
+    """Yield functions that draw the figures of `plot_run`, which has the same parameters."""
+    yield from _list_table_drawings(summary)
+    doubtful = list_unstable(summary.results)[:MOST_CASES]
+    largest = list_largest(summary)[:MOST_CASES]
+    for steps in list_case_steps(summary.results, read):
+        if is_every_case or steps.case_id in doubtful:
+            yield partial(plot_timeline, steps)
+        if is_every_case or steps.case_id in largest:
+            yield partial(plot_ranks, steps)
 
 
 def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
