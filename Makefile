@@ -53,8 +53,8 @@ PYTEST = -m pytest -q --override-ini=cache_dir=.pytest_cache/$@
 AFTER_CHECK := not_in_check or integration or slow or exhaustive
 AFTER_TEST := slow or exhaustive
 # of the tests in tests/worker with PyTorch: each model, precision and way to average gradients takes
-# the same way through what is not the adapter
-LONG_WORKER := bert or llama or vit or bf16 or fp16 or server or (step_by_step and not native)
+# the same way through what is not the adapter; sharded weights and a real profiler take long
+LONG_WORKER := bert or llama or vit or bf16 or fp16 or server or sharded or traces or (step_by_step and not native)
 BRIEF_WORKER := -m "not exhaustive" -k "not ($(LONG_WORKER))"
 
 .PHONY: demo check test test-all lint docs clean bench fuzz
@@ -87,10 +87,12 @@ docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-fast test-unit test-slow test-exhaustive: .venv/installed-dev
-	$(BIN)/python $(PYTEST) -n 2 tests/unit -m "$(MARKS)" || \
-	  $(BIN)/python $(PYTEST) tests/unit -m "$(MARKS)" $(AGAIN)
+	$(BIN)/python $(PYTEST) -n 2 tests/unit $(IGNORED) -m "$(MARKS)" || \
+	  $(BIN)/python $(PYTEST) tests/unit $(IGNORED) -m "$(MARKS)" $(AGAIN)
 
 test-fast: MARKS := not ($(AFTER_CHECK))
+# what needs many frames and tables is left to `make test`
+test-fast: IGNORED := --ignore=tests/unit/published --ignore=tests/unit/reports --ignore=tests/unit/stats
 test-unit: MARKS := not ($(AFTER_TEST))
 test-slow: MARKS := slow and not exhaustive
 # all of tests/unit

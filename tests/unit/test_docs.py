@@ -118,6 +118,7 @@ def test_recipes_name_each_way_to_an_environment():
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_python_of_the_documents_runs(two_runs, home, monkeypatch, capsys):
     monkeypatch.setenv("MPLBACKEND", "agg")
     document = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
@@ -165,6 +166,7 @@ class Tracker(ModuleType):
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_exports_to_trackers_run(two_runs, monkeypatch):
     wandb, mlflow = trackers = Tracker("wandb"), Tracker("mlflow")
     for tracker in trackers:
@@ -185,6 +187,7 @@ def test_exports_to_trackers_run(two_runs, monkeypatch):
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_notebook_runs_and_draws_its_figure(two_runs, home, monkeypatch):
     monkeypatch.setenv("DLPERF_RESULTS", str(home / "results"))
     monkeypatch.setenv("PYTHONPATH", IMPORT_DIR)

@@ -97,6 +97,7 @@ EXCUSED = f"pytest.skip('{NOT_FOR_THIS_GPU}too old')"
         ({"needed": 2}, 1, [NOT_RUN, NOT_RUN], "it takes 2 GPUs, and there is 1"),
     ],
 )
+@pytest.mark.slow
 def test_check_that_fails_or_is_not_run_is_told(run, options, code, verdicts, says):
     found, report, text, out = run(**options)
     assert (found, list_verdicts(report)) == (code, verdicts)
@@ -129,6 +130,7 @@ sys.exit(run_on_gpus.accept([part, later], machine))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_acceptance_that_is_ended_leaves_its_outcomes_and_no_process(number, tmp_path):
     checks, pid, report = (tmp_path / name for name in ("test_slow.py", "pid", "report"))
@@ -209,6 +211,7 @@ def test_more_gpus_are_not_needed_where_those_that_are_have_passed():
     assert find_verdict([passed, excused, Outcome("c", "x", NOT_RUN)]) == FAILED
 
 
+@pytest.mark.slow
 def test_report_names_neither_the_machine_nor_its_folders(run, monkeypatch):
     monkeypatch.setattr(run_on_gpus.socket, "gethostname", lambda: "node-7")
     gpu = "GPU-0fe7dd12-ab34-5c6d-8e9f-001122334455"
@@ -236,6 +239,7 @@ def test_every_check_is_in_a_part():
     assert all(list_checks(part) for part in parts)
 
 
+@pytest.mark.slow
 def test_checks_are_skipped_with_a_reason_by_pytest_without_a_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     command = [sys.executable, "-m", "pytest", "-q", "-rs", str(GPU_TESTS), "--framework", "jax"]

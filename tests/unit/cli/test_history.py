@@ -160,9 +160,6 @@ def test_plot_has_a_panel_per_case_and_is_the_same_each_time(runs, capsys):
         assert run_history(capsys, "--plot", name)[0] == 0
     assert {CASE_1, CASE_2, "images/s (higher: faster)"} <= list_texts("a.svg")
     assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
-    for name, start in (("a.pdf", b"%PDF-"), ("a.png", b"\x89PNG")):
-        run_history(capsys, "--plot", name)
-        assert Path(name).read_bytes().startswith(start)
 
 
 def test_selection_of_nothing_names_the_cases(two_runs, capsys):

@@ -8,8 +8,6 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.published.layouts import list_layouts
 
-pytestmark = pytest.mark.not_in_check
-
 
 def fill_run(run):
     """Write a valid record on 1n1g and one out of memory on 1n2g; the others are missing."""

@@ -13,8 +13,6 @@ from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.stats.median import Interval
 
-pytestmark = pytest.mark.not_in_check
-
 PROBLEM = "failed: rank 1 on node1: ValueError: x"
 
 

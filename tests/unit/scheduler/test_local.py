@@ -102,7 +102,13 @@ def test_log_of_a_script_that_said_more_stays(stage_local):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("batch_size", "found"), [('"max"', 48), ('"64 -> 40 -> 16"', 40)])
+@pytest.mark.parametrize(
+    ("batch_size", "found"),
+    [
+        ('"max"', 48),
+        pytest.param('"64 -> 40 -> 16"', 40, marks=pytest.mark.slow),
+    ],
+)
 def test_all_repeats_measure_the_batch_that_the_first_one_found(stage_local, batch_size, found):
     run = stage_local(repeats=3, batch_size=batch_size, protocol=f"{LIMIT} = 50")
     done = submit(run, "--wait")
@@ -147,7 +153,13 @@ def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", DEVICE_VARIABLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        DEVICE_VARIABLES[0],
+        *(pytest.param(name, marks=pytest.mark.slow) for name in DEVICE_VARIABLES[1:]),
+    ],
+)
 def test_setup_that_fails_is_named(stage_local, monkeypatch, name):
     # no scheduler hands out devices here
     monkeypatch.setenv(name, "7")
@@ -245,6 +257,7 @@ def list_places():
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_who_had_the_machine_is_last_in_line(stage_local):
     stage_local()
     order = []

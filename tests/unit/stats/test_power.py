@@ -70,14 +70,12 @@ def test_more_pairs_than_are_simulated_find_more():
     assert powers[3] == powers[2] < 1.0
 
 
-@pytest.mark.not_in_check
 @pytest.mark.parametrize("distance", [0.02, 0.03, 0.05])
 def test_as_many_repeats_as_it_takes_have_about_that_power(distance):
     count = count_deciding_repeats([0.03, 0.03], distance, 0.025)
     assert compute_power(count, 0.03, 1 - math.exp(-distance)) == pytest.approx(POWER, abs=0.07)
 
 
-@pytest.mark.not_in_check
 def test_power_beyond_the_simulated_repeats_goes_on_as_before(monkeypatch):
     slowdown = 0.006
     simulated = compute_power(100, 0.02, slowdown)

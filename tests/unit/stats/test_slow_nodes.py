@@ -41,6 +41,7 @@ def test_effect_of_a_slow_node_is_relative_to_the_nodes_that_are_not_slow():
         assert effects[node].p_value > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "blocks"), [(4, 3), (16, 5)])
 def test_of_equal_nodes_one_is_named_in_at_most_one_table_of_twenty(nodes, blocks):
     tables = 100

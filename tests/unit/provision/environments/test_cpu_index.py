@@ -152,6 +152,7 @@ def test_real_pip_finds_and_installs_the_build_for_cpus(tiny, index, way, monkey
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_file_of_another_hash_is_refused_whatever_index_is_named(tiny, index, home, capsys):
     (home / "hashes" / "tiny.txt").write_text(f"tiny==1.0+cpu --hash=sha256:{'0' * 64}\n")
     command = ["env", "create", "tiny", "--cpu-index", index]

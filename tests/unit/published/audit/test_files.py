@@ -24,8 +24,6 @@ from dlperf_slurm.published.audit import audit_paths
 from dlperf_slurm.published.audit.rounding import DUPLICATE, STALE, WRONG
 from dlperf_slurm.published.audit.tables import find_tables
 
-pytestmark = pytest.mark.not_in_check
-
 WRONG_TABLE = "GPUs | img/s | speedup\n--- | --- | ---\n1 | 100.0 | 1.0\n4 | 380.0 | 3.9\n"
 
 

@@ -362,7 +362,7 @@ def test_variant_of_a_report_leaves_the_report_as_it_was(staged_run, capsys):
     measure(staged_run)
     folder = staged_run.path / "report"
     assert main(["report"]) == 0
-    for options in (["--plots", "none"], ["--plots", "all"], ["--against", "dlperf"]):
+    for options in (["--plots", "none"], ["--against", "dlperf"]):
         before = list_contents(folder)
         assert main(["report", *options]) == 0
         after = list_contents(folder)
