@@ -132,10 +132,10 @@ def main(arguments: List[str]) -> int:
 
 
 def conclude(attempt_dir: Path, exit_code: int) -> int:
-    """Write a failed record if an ended attempt has none; pack the files beside a valid one.
+    """Write a failed record if an ended attempt has no record; pack the files of a successful one.
 
-    `exit_code` is that of the launcher. Returns 1, with a line on standard error, if the files
-    cannot be written.
+    The files beside its record go into one archive. `exit_code` is that of the launcher. Returns 0;
+    1, with a line on standard error, if a file cannot be written.
     """
     try:
         record = conclude_attempt(attempt_dir, exit_code)
@@ -154,8 +154,9 @@ def run_attempt(
 ) -> int:
     """Join the other ranks and do `work` on the case of this directory; return the exit code.
 
-    `work` gets the case, the joined ranks and the directory. SystemExit and KeyboardInterrupt count
-    as failures too: a rank that left alone would wait for the others in MPI_Finalize.
+    `join` connects the ranks; `work` gets the case, the joined ranks and the directory. After any
+    exception, SystemExit too, the failure is written to a file, the other ranks are ended, and the
+    exit code is 1.
     """
     world: Union[RankWorld, SingleProcess, None] = None
     signs = OutOfMemory(())
@@ -182,7 +183,10 @@ def run_attempt(
 
 
 def check_python() -> None:
-    """Raise PlacementError if this node cannot run the environment's python, but found another."""
+    """Raise PlacementError if this node cannot run the python of the environment.
+
+    DLPERF_SLURM_PYTHON names it; this process then runs in another Python.
+    """
     python = os.environ.get("DLPERF_SLURM_PYTHON", "")
     if python and not os.access(python, os.X_OK):
         raise PlacementError(
@@ -191,7 +195,10 @@ def check_python() -> None:
 
 
 def describe_compilation(session: Any) -> Dict[str, str]:
-    """Return {"compilation": ...} of a session that has a cache of compiled programs, or {}."""
+    """Return {"compilation": "cached", "partly cached" or "compiled"}, or {} without such a cache.
+
+    `session` is the framework's; only JAX's has a cache of compiled programs.
+    """
     told = getattr(session, "compilation", "")
     return {"compilation": told} if told else {}
 
@@ -204,7 +211,10 @@ def watch_case(
     phases: Phases,
     is_traced: bool = False,
 ) -> None:
-    """Measure the case, ended by a watchdog at a stall, the time limit or a preemption."""
+    """Measure the case as `measure_case` does, under a watchdog.
+
+    The watchdog ends this process at a stall, near the time limit or at a preemption.
+    """
     phases.end(RANKS)
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
         measure_case(case, world, attempt_dir, rendezvous, position, phases, is_traced)
@@ -221,8 +231,8 @@ def measure_case(
 ) -> None:
     """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
 
-    `position` receives the progress for the watchdog, `phases` the durations of the phases. With
-    `is_traced`, torch.profiler records the measured steps. Raises
+    `rendezvous` has the network to use. `position` receives the progress for the watchdog, `phases`
+    the durations of the phases. With `is_traced`, torch.profiler records the measured steps. Raises
     CaseMismatchError if the model or the record does not match the case.
     """
     rank_info = choose_network(world.place(case), world, rendezvous)

@@ -142,13 +142,16 @@ class Trainer:
         return seconds
 
     def validate(self) -> Tuple[float, float]:
-        """Return top-1 accuracy and mean loss over the validation data of all ranks, not timed."""
+        """Return top-1 accuracy (0 ... 1) and mean loss on the validation data of all ranks.
+
+        This is not timed.
+        """
         sums = self._world.exchange(self._validate_own())
         right, loss, count = (sum(part) for part in zip(*sums))
         return right / count, loss / count
 
     def _validate_own(self) -> Tuple[int, float, int]:
-        """Return this rank's number of correct samples, sum of losses and number of samples."""
+        """Validate this rank's batches; return correct samples, sum of losses, count of samples."""
         right, loss, count = 0, 0.0, 0
         for indices in self._validation_batches:
             batch = collate(list(self._readers.map(self._read, indices.tolist())))
@@ -164,7 +167,10 @@ class Trainer:
 
 
 def open_training_data(case: Case, classes: int) -> "Dataset":
-    """Open the training data of the case, with mixup if the case asks for it."""
+    """Open the training data of the case, with mixup if the case asks for it.
+
+    `classes` is the model's number of classes: mixup makes the labels probabilities of these.
+    """
     dataset = open_dataset(case, TRAIN_SPLIT)
     if not case.training.mixup_alpha:
         return dataset

@@ -50,7 +50,7 @@ def pick(answer: Any, *names: str) -> Any:
 
 
 def list_handles(amd: Any) -> List[Any]:
-    """Return all GPUs of the host, in HIP's order if AMD SMI reports that."""
+    """Return amdsmi's handles of all GPUs of the host, in HIP's order if AMD SMI reports that."""
     handles = ask(amd, "get_processor_handles") or []
     numbers = [pick(ask(amd, "get_gpu_enumeration_info", handle), "hip_id") for handle in handles]
     if any(number is None for number in numbers):
@@ -59,7 +59,10 @@ def list_handles(amd: Any) -> List[Any]:
 
 
 def find_handle(amd: Any, name: str) -> Any:
-    """Return the GPU with this index or UUID, as in ROCR_VISIBLE_DEVICES, or None."""
+    """Return amdsmi's handle of the GPU with this index or UUID, as in ROCR_VISIBLE_DEVICES.
+
+    None if there is no such GPU.
+    """
     handles = list_handles(amd)
     if name.isdigit():
         return handles[int(name)] if int(name) < len(handles) else None
@@ -77,7 +80,10 @@ def _list_uuids(amd: Any, handle: Any) -> List[str]:
 
 
 def get_market_name(amd: Any, handle: Any) -> str:
-    """Return a GPU's market name, with "GCD" appended for one of two dies of a card."""
+    """Return a GPU's market name, with "GCD" appended for one of two dies of a card; '' if unknown.
+
+    `handle` is amdsmi's, from `list_handles`.
+    """
     facts = ask(amd, "get_gpu_asic_info", handle)
     name = str(pick(facts, "market_name") or "")
     is_die = name and _parse_id(pick(facts, "device_id")) in TWO_DIES
@@ -90,7 +96,7 @@ def _parse_id(device_id: Any) -> int:
 
 
 def has_own_variables(environ: Mapping[str, str]) -> bool:
-    """Return whether a variable of AMD's own selects the GPUs of a process, such as HIP's."""
+    """Return whether ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES, AMD's variables, are set."""
     return "ROCR_VISIBLE_DEVICES" in environ or "HIP_VISIBLE_DEVICES" in environ
 
 
@@ -123,13 +129,19 @@ def split_names(told: Optional[str], otherwise: Sequence[str]) -> List[str]:
 
 
 def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
-    """Return the visible GPU that a rank's adapter uses, or None (see `RankInfo.choose_gpu`)."""
+    """Return the one of the visible GPUs that a rank uses: the only one, or by its local rank.
+
+    None if there are too few (see `RankInfo.choose_gpu`).
+    """
     index = 0 if len(visible) == 1 else local_rank
     return visible[index] if index < len(visible) else None
 
 
 def find_device_uuid(local_rank: int, environ: Mapping[str, str]) -> str:
-    """Return the UUID of the GPU that a rank's adapter uses, or '' if unknown."""
+    """Return AMD SMI's UUID of the GPU that a rank uses, or '' if unknown.
+
+    `environ` are the environment variables, which may limit the visible GPUs.
+    """
     amd = load_amd_smi()
     if amd is None:
         return ""

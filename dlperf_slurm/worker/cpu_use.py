@@ -57,7 +57,7 @@ def read_proc(proc: Path = PROC) -> CpuCounters:
 
 
 def read_processes(proc: Path = PROC) -> Dict[int, Process]:
-    """Read all visible processes, by PID."""
+    """Read name, parent and CPU ticks of all visible processes, by PID; `proc` is /proc."""
     processes = {}
     for pid in filter(str.isdigit, os.listdir(str(proc))):
         # it may have ended meanwhile
@@ -70,7 +70,8 @@ def read_processes(proc: Path = PROC) -> Dict[int, Process]:
 def divide_time(first: CpuCounters, last: CpuCounters, launcher: int) -> Optional[CpuUse]:
     """Compute the shares of CPU time between two readings; `launcher` is the run's root process.
 
-    Returns None if the readings are less than SHORTEST_SECONDS apart.
+    The shares, 0 ... 1, are those of the run, other processes and the hypervisor. Returns None if
+    the readings are less than SHORTEST_SECONDS apart.
     """
     total = last.total - first.total
     if last.seconds - first.seconds < SHORTEST_SECONDS or total <= 0:

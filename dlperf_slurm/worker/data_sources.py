@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def open_batches(case: Case, rank_info: "RankInfo", session: "Session") -> Optional[Iterator[Any]]:
-    """Return an iterator over batches of the case's data source.
+    """Return an iterator over batches of the case's data source, each as `session.load` takes it.
 
     None for data on the device: the session's own batch is used then.
     """
@@ -46,7 +46,10 @@ def open_batches(case: Case, rank_info: "RankInfo", session: "Session") -> Optio
 
 
 def open_host_batch(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield the same batch in host memory each time, so that each step copies it to the device."""
+    """Yield the same synthetic batch, in host memory, without end; each step copies it anew.
+
+    Batches here are as `session.load` takes them.
+    """
     definition = load_model(case.model).Definition(**case.model_parameters)
     batch = make_batch(definition, case.axes.batch_size, case.seed, rank_info.rank)
     staged = session.stage(batch)
@@ -55,7 +58,7 @@ def open_host_batch(case: Case, rank_info: "RankInfo", session: "Session") -> It
 
 
 def open_pipeline(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield synthetic samples through the framework's own input pipeline."""
+    """Yield batches of synthetic samples, made by the framework's own input pipeline."""
     yield from session.open_pipeline(make_samples(case, rank_info), order_samples(case))
 
 
@@ -70,14 +73,14 @@ def open_folder(case: Case, rank_info: "RankInfo", session: "Session") -> Iterat
 
 
 def open_dali(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield batches of images that NVIDIA DALI reads and augments."""
+    """Yield batches of the case's images, read and augmented by NVIDIA DALI; for PyTorch only."""
     # only adapters that support "dali" have this method
     pipeline: Any = session
     yield from islice(pipeline.open_dali(rank_info), count_batches(case))
 
 
 def open_queues(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield batches that `data_workers` threads prepare, each up to `prefetch_batches` ahead."""
+    """Yield synthetic batches that `data_workers` threads make, `prefetch_batches` ahead each."""
     dataset, order = make_samples(case, rank_info), order_samples(case)
     workers = case.axes.data_workers
     queues: List["Queue[Any]"] = [Queue(case.axes.prefetch_batches) for _ in range(workers)]
@@ -99,7 +102,7 @@ def make_batches(dataset: "Dataset", order: "List[Keys]", session: "Session") ->
 
 
 def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
-    """Put all batches into the queue, and after an error the exception, which the rank raises."""
+    """Put all batches into the queue; after an error put the exception, which the reader raises."""
     try:
         for batch in batches:
             queue.put(batch)
@@ -108,7 +111,7 @@ def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
 
 
 def open_pipes(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield batches that `data_workers` processes prepare and send in turn over ZeroMQ.
+    """Yield synthetic batches that `data_workers` processes prepare and send in turn over ZeroMQ.
 
     Each process may be `prefetch_batches` batches ahead.
     """
@@ -160,7 +163,7 @@ def produce(case: Case, rank_info: "RankInfo", worker: int, address: str, parent
 
 
 def receive(pipe: Any, producer: Any) -> "Batch":
-    """Return the next batch from a ZeroMQ socket.
+    """Return the next batch, name -> NumPy array, from a ZeroMQ socket.
 
     Raises RuntimeError if the multiprocessing.Process `producer`, which sends the batches, ended.
     """
@@ -173,7 +176,10 @@ def receive(pipe: Any, producer: Any) -> "Batch":
 
 
 def pack(batch: "Batch") -> List[Any]:
-    """Return a batch as frames of a ZeroMQ message: a JSON header, then the bytes of each array."""
+    """Return a batch as frames of a ZeroMQ message: a JSON header, then the bytes of each array.
+
+    The header has name, type and shape of each array.
+    """
     header = [[name, str(values.dtype), values.shape] for name, values in batch.items()]
     return [json.dumps(header).encode(), *batch.values()]
 

@@ -38,10 +38,11 @@ DEVICE_SECONDS = 30
 
 
 def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
-    """Run the attempt's script by the launcher `command`, parse its log; return the exit code.
+    """Run the attempt's script by the launcher `command`, write the record from the script's log.
 
-    A script whose log has twice the measured steps of the case is ended, as it may have no limit;
-    one with a limit that is a little higher ends by itself, and prints its total.
+    Returns the exit code: 0 if the record is valid. A script whose log has twice the measured steps
+    of the case is ended, as it may have no limit; one with a limit that is a little higher ends by
+    itself, and prints its total.
     """
     case = read_json(attempt_dir / CASE_FILE, Case)
     enough = case.warmup_steps + 2 * case.measured_steps
@@ -101,7 +102,7 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
 
 
 def _add_end(reason: str, exit_code: int, log: Path) -> str:
-    """Add the exit code of the script and the last line of its log, unless `reason` has it."""
+    """Append exit code and last line of the log to `reason`, unless it has that line already."""
     last = ""
     for line in read_lines(log):
         last = line.text.strip()[:LAST_LINE_CHARACTERS] or last

@@ -62,7 +62,7 @@ _INTERRUPTED_EXIT_CODES = (130, 143)
 
 
 def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
-    """Return the attempt's record; if there is no valid one, write that of a failed attempt.
+    """Return the attempt's record; if none can be read, write and return that of a failed attempt.
 
     Runs in the job script after the launcher, on one process without MPI.
     """
@@ -146,7 +146,10 @@ def read_failures(attempt_dir: Path) -> Tuple[Failure, ...]:
 
 
 def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
-    """Make a record without measurements; any rank out of memory makes it OUT_OF_MEMORY."""
+    """Make a record without measurements, from the failures of ranks and job, at least one.
+
+    Its status is OUT_OF_MEMORY if any of these ran out of memory, else FAILED.
+    """
     out_of_memory = [failure for failure in failures if failure.is_out_of_memory]
     first = (out_of_memory or list(failures))[0]
     where = f"rank {first.rank} on {first.host}: " if first.rank >= 0 else ""
@@ -200,9 +203,9 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
 def _ran_out_of_memory(lines: List[str], case: Case, exit_code: int) -> bool:
     """Return whether the log shows that a framework ran out of memory and ended its process.
 
-    Some frameworks abort without a Python exception. Their messages do not count if the job was
-    terminated, unless a rank died by itself: srun then ends the others, and returns the highest of
-    their exit codes.
+    `lines` are of the attempt's standard error, `exit_code` is the launcher's. Some frameworks
+    abort without a Python exception. Their messages do not count if the job was terminated, unless
+    a rank died by itself: srun then ends the others, and returns the highest of their exit codes.
     """
     tail = lines[-SIGN_TAIL_LINES:]
     if exit_code in _INTERRUPTED_EXIT_CODES and all(

@@ -21,7 +21,10 @@ RANK_LOST = "RankLostError"
 def write_failure(
     attempt_dir: Path, rank: int, error: BaseException, is_out_of_memory: bool = False
 ) -> None:
-    """Write the failure of this rank to its own file; communication may no longer work."""
+    """Write this rank's exception to a file of its own: communication may no longer work.
+
+    The exception means out of memory if `is_out_of_memory`. Raises OSError.
+    """
     failure = Failure(
         rank=rank,
         host=socket.gethostname(),
@@ -34,7 +37,7 @@ def write_failure(
 
 
 def write_loss(attempt_dir: Path, rank: int, host: str) -> None:
-    """Write a failure for a rank that has disappeared, unless that rank wrote one itself."""
+    """Write a failure for a rank on `host` that has disappeared, unless that rank wrote its own."""
     if not _find_file(attempt_dir, rank).exists():
         message = (
             "its process ended without an error message: it was killed, or crashed in native code"
@@ -57,8 +60,8 @@ def report_failure(
 ) -> None:
     """Print the failure of this rank and write it to a file; `rank` is None if it did not join.
 
-    `signs` are those of the framework, for errors that mean out of memory.
-    Raises OSError if the file cannot be written, for instance on a full disk.
+    `signs` say which errors of the framework mean out of memory. Raises OSError if the file cannot
+    be written, for instance on a full disk.
     """
     is_disk_full = isinstance(error, OSError) and error.errno in DISK_FULL
     if is_disk_full or isinstance(error, FileProblem):

@@ -67,9 +67,10 @@ def watch_cpus(is_rank: bool = True) -> Optional[CpuUse]:
 
 
 def probe_gpus(named: Mapping[int, str]) -> Iterator[GpuState]:
-    """Yield the compute processes and clock throttle reasons of each GPU.
+    """Yield the compute processes and clock throttle reasons of each GPU, by NVML.
 
-    `named` maps the local rank that uses a GPU to the GPU's index or UUID.
+    `named` maps the local rank that uses a GPU to the GPU's index or UUID. Yields nothing without
+    NVML.
     """
     nvml = load_nvml() if named else None
     if nvml is None:
@@ -115,14 +116,17 @@ def merge_hosts(told: List[HostNoise]) -> List[HostNoise]:
 
 
 def describe_local_load() -> Iterator[str]:
-    """Describe other load on this machine, for a warning before a run starts on it."""
+    """Yield lines that describe other load on this machine, to warn before a run starts on it.
+
+    Yields nothing on a quiet machine.
+    """
     use = watch_cpus(is_rank=False)
     host = HostNoise(socket.gethostname(), os.getloadavg()[0], _tell(use))
     return describe_noise(host)
 
 
 def describe_noise(one: HostNoise) -> Iterator[str]:
-    """Describe other load on a host before a measurement, in one line per kind of load."""
+    """Yield a line for each kind of other load on a host before a measurement, none without."""
     for use in one.before:
         if use.has_other_processes:
             yield (
@@ -141,7 +145,10 @@ def describe_noise(one: HostNoise) -> Iterator[str]:
 
 
 def describe_others(use: CpuUse) -> str:
-    """Describe the CPU share of processes outside the run, with the names of the busiest."""
+    """Describe the share of CPU time of processes outside the run, with the names of the busiest.
+
+    For example "other processes use 12% of its 64 CPUs (python 10%)".
+    """
     names = ", ".join(f"{one.name} {one.cpu_share:.0%}" for one in use.other_processes)
     plural = "CPUs" if use.cpus > 1 else "CPU"
     return f"other processes use {use.other_share:.0%} of its {use.cpus} {plural}" + (

@@ -72,7 +72,7 @@ def recall_digest(folder: Path, image: Path) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """Compute the sha256 of a file's content. Raises OSError."""
+    """Return the digest of a file's content, "sha256:HEX". Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for block in iter(lambda: file.read(BLOCK_BYTES), b""):
@@ -81,8 +81,9 @@ def digest_file(path: Path) -> str:
 
 
 def digest_folder(root: Path) -> str:
-    """Compute the sha256 of a recursive listing: names, modes, sizes, times and link targets.
+    """Return a digest of a folder's recursive listing, "listing-sha256:HEX".
 
+    The listing has names, modes, sizes, times and link targets.
     Reading the contents of tens of thousands of files would take longer than the measurement.
     """
     digest = hashlib.sha256()

@@ -111,7 +111,7 @@ class TimedGeneration:
         self._taken += self._tokens + 1
 
     def list_token_seconds(self) -> List[float]:
-        """List the seconds of each token, in order."""
+        """List the seconds of each token of all generations so far, in order."""
         return [
             self._ends[index] - self._ends[index - 1]
             for index in range(self._taken)
@@ -222,13 +222,19 @@ def take_steps(
 
 
 def count_steps(seconds: float, step_seconds: Sequence[float]) -> int:
-    """Count the steps that last `seconds`, by the first quartile of the later half of the steps."""
+    """Return how many steps last `seconds`, if each takes as long as a fast one so far.
+
+    That is the first quartile of the later half of `step_seconds`.
+    """
     later = sorted(step_seconds[len(step_seconds) // 2 :])
     return math.ceil(max(seconds, 0.0) / max(later[len(later) // 4], 1e-9))
 
 
 def measure_boundary(session: "Session", clock: "StepClock") -> float:
-    """Measure the mean time that the host spends in one call of `clock.mark`, in seconds."""
+    """Measure the mean time that the host spends in one call of `clock.mark`, in seconds.
+
+    The clock must have BOUNDARY_SAMPLES + 1 boundaries; `session` is synchronized afterwards.
+    """
     start = time.perf_counter()
     for index in range(BOUNDARY_SAMPLES + 1):
         clock.mark(index)

@@ -102,7 +102,7 @@ def find_device_uuid(case: Case, rank_info: RankInfo, environ: Mapping[str, str]
 
 
 def find_own_handle(nvml: Any, local_rank: int, environ: Mapping[str, str]) -> Any:
-    """Return the handle of the GPU or MIG instance that a rank's adapter uses, or None."""
+    """Return NVML's handle of the GPU or MIG instance that a rank uses, or None if unknown."""
     own = amd_smi.choose_own(list_seen(nvml, environ), local_rank)
     return None if own is None else find_handle(nvml, own)
 
@@ -123,7 +123,7 @@ def read_own_memory_bytes(index: int) -> int:
 
 
 def find_process_space() -> str:
-    """Return the PID namespace of this process, or "" if not known (pid_namespaces(7))."""
+    """Return the PID namespace of this process, "pid:[NUMBER]", or "" if not known."""
     try:
         return os.readlink(PROCESS_SPACE)
     except OSError:

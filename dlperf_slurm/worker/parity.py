@@ -56,7 +56,10 @@ class CaseMismatchError(RuntimeError):
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments after `verify`."""
+    """Parse the arguments after `verify` of the worker: attempt folder, rendezvous, references.
+
+    Exits with 2 for invalid ones.
+    """
     parser = make_parser("verify")
     parser.add_argument(
         "--data-rank", type=int, default=0, help="with one rank: the rank whose batch to use"
@@ -170,7 +173,10 @@ def check_parameter_count(case: Case, session: "Session") -> None:
 
 
 def check_weights(weights: "Arrays", expected: "Arrays") -> None:
-    """Raise CaseMismatchError unless the initial weights are exactly those of the case's seed."""
+    """Raise CaseMismatchError unless the initial weights are exactly those of the case's seed.
+
+    Both are arrays by parameter name.
+    """
     check_shapes(weights, expected, "weights")
     for name, values in expected.items():
         if (weights[name] != values).any():
@@ -180,7 +186,7 @@ def check_weights(weights: "Arrays", expected: "Arrays") -> None:
 
 
 def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
-    """Raise CaseMismatchError for the first name, shape or type that is not the expected one.
+    """Raise CaseMismatchError for the first name or shape that is not expected, or not float32.
 
     `what` names the arrays in the message, such as "weights".
     """
@@ -197,9 +203,9 @@ def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
 
 
 def find_uncertain(gradient: "NDArray[Any]", least: float = 0.0) -> "NDArray[Any]":
-    """Return a mask of the nonzero elements that are so near zero that rounding dominates.
+    """Return a mask of a gradient's nonzero elements that are so small that rounding dominates.
 
-    Those below `least` always are.
+    They are small compared to the gradient's root mean square, or below `least`.
     """
     import numpy
 
@@ -208,7 +214,10 @@ def find_uncertain(gradient: "NDArray[Any]", least: float = 0.0) -> "NDArray[Any
 
 
 def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Arrays":
-    """Return the weights in float64, with the `uncertain` elements replaced by expected ones."""
+    """Return the weights in float64, with the `uncertain` elements replaced by expected ones.
+
+    All are by parameter name; `uncertain` has boolean arrays.
+    """
     import numpy
 
     return {
@@ -220,11 +229,12 @@ def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Ar
 def compute_update_difference(
     initial: "Arrays", final: "Arrays", expected: "Arrays", zero_gradients: Tuple[str, ...] = ()
 ) -> Difference:
-    """Find the largest difference of the updates to the weights, minus the rounding error.
+    """Find the parameter whose update differs most from the expected one; return that difference.
 
-    An update is the final minus the initial weights. Parameters whose names end with one of
-    `zero_gradients` are left out: their gradient is nothing but rounding, which AdamW scales up to
-    an arbitrary update of the usual size.
+    It is relative to the expected update's norm, and without the rounding error. An update is the
+    final minus the initial weights. Parameters whose names end with one of `zero_gradients` are
+    left out: their gradient is nothing but rounding, which AdamW scales up to an arbitrary update
+    of the usual size.
     """
     compared = {n: values for n, values in initial.items() if not n.endswith(zero_gradients)}
     return compute_difference(
@@ -239,7 +249,8 @@ def compute_difference(
 ) -> Difference:
     """Find the parameter with the largest norm of the difference, relative to the expected norm.
 
-    `rounding` is, by parameter, an absolute norm that is subtracted first.
+    Returns the relative difference, inf if it is not finite, and the parameter; 0.0 and "" if none
+    differs. `rounding` is, by parameter, an absolute norm that is subtracted first.
     """
     floor = NORM_FLOOR * measure_norm(expected.values())
     largest = Difference(0.0, "")
@@ -257,7 +268,7 @@ def compute_difference(
 
 
 def read_mean(directories: Sequence[Path]) -> "Arrays":
-    """Read the gradients in each of several directories and return their means, in float64."""
+    """Read GRADIENTS_FILE in several directories; return the means by parameter, in float64."""
     total: "Dict[str, Any]" = {}
     for directory in directories:
         for name, values in read_arrays(directory / GRADIENTS_FILE).items():
@@ -273,7 +284,7 @@ def read_arrays(path: Path) -> "Arrays":
 
 
 def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
-    """Write an .npz file atomically."""
+    """Write arrays by name to an .npz file, atomically."""
     import numpy
 
     buffer = io.BytesIO()

@@ -48,9 +48,9 @@ COUNTS: Dict[str, Callable[[Any], int]] = {
 
 
 def probe_rank(folder: Path, rendezvous: RendezvousSettings) -> int:
-    """Write what this rank finds out about its node and job to a file; always return 0.
+    """Write what this rank finds out about its node and job to a JSON file; always return 0.
 
-    `folder` has the case of the probe job.
+    `folder` has the case of the probe job, and gets the file.
     """
     host = socket.gethostname()
     path = folder / f"{ANSWER_PREFIX}{host}-{os.getpid()}.json"
@@ -76,7 +76,7 @@ def probe_rank(folder: Path, rendezvous: RendezvousSettings) -> int:
 
 
 def write_findings(path: Path, answer: Dict[str, Any]) -> None:
-    """Write the findings so far (`answer`) to the file `path`."""
+    """Write the findings so far, `answer`, to the file `path` as JSON."""
     write_file(path, json.dumps(answer).encode(), root=path.parent)
 
 
@@ -85,7 +85,8 @@ def join(
 ) -> RankInfo:
     """Join the other ranks and return this rank's RankInfo.
 
-    The findings `answer` get rank and world size, or the reason why rendezvous failed.
+    The findings `answer` get "rank", "world_size" and "mpi", or "join_error": then the result is
+    that of a single rank.
     """
     try:
         world = join_ranks(rendezvous, case, folder)
@@ -101,8 +102,8 @@ def join(
 def load_framework(answer: Dict[str, Any], case: Case, folder: Path) -> None:
     """Import the framework and, for a case on GPUs, count the devices that it sees.
 
-    The findings `answer` get version and count, or the error. MODULE_FILE in `folder` names the
-    framework's Python module.
+    The findings `answer` get "version" and "gpus", or "import_error". MODULE_FILE in `folder` names
+    the framework's Python module.
     """
     name = (folder / MODULE_FILE).read_text(encoding="utf-8").strip()
     try:
@@ -115,7 +116,7 @@ def load_framework(answer: Dict[str, Any], case: Case, folder: Path) -> None:
 
 
 def count_by_driver() -> int:
-    """Count the GPUs that nvidia-smi lists, at most as many as CUDA_VISIBLE_DEVICES allows."""
+    """Count the GPUs that nvidia-smi lists and CUDA_VISIBLE_DEVICES allows; 0 if it fails."""
     try:
         listed = call_driver(LIST, SMI_SECONDS).splitlines()
     except DeviceError:
@@ -126,9 +127,10 @@ def count_by_driver() -> int:
 
 
 def ask_driver(environ: Mapping[str, str]) -> Dict[str, Any]:
-    """Return the driver's CUDA version and the compute capabilities of visible GPUs, by NVML.
+    """Return the driver's CUDA version ("cuda") and the visible GPUs' "capabilities", by NVML.
 
-    The version is NVML's number, such as 12040 for 12.4. Returns {} without NVML.
+    The version is NVML's number, such as 12040 for 12.4, the others distinct compute capabilities
+    such as "9.0". Returns {} without NVML.
     """
     nvml = load_nvml()
     if nvml is None:

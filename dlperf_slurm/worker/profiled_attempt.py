@@ -20,7 +20,9 @@ MOST_STEPS = 20
 def run_profiled(attempt_dir: Path, tool: str, measure: Sequence[str], profile: List[str]) -> int:
     """Run the launcher's command `measure`, then `profile`; return the exit code of the former.
 
-    A failure with the profiler is one line on standard error.
+    `profile`, a command with the profiler `tool`, runs only after a success: a few steps again, in
+    the folder profile-TOOL, whose path replaces FOLDER_MARK in it. Its failure is one line on
+    standard error.
     """
     child = CommandRunner()
     out, err = sys.stdout.buffer, sys.stderr.buffer

@@ -47,7 +47,7 @@ class Position:
         self.phases += 1
 
     def keep(self, step_seconds: List[float]) -> None:
-        """Append the times of a finished phase's measured steps to those of earlier phases."""
+        """Store the times of the measured steps of all finished phases, for `read_seconds`."""
         self._earlier_seconds = step_seconds
 
     def read_seconds(self) -> List[float]:
@@ -71,7 +71,7 @@ class ProgressMonitor:
         self._longest_seconds = 0.0
 
     def record(self, place: Tuple[int, int], now: float) -> None:
-        """Record where a rank is at time `now`.
+        """Record where a rank is at time `now`, in seconds, and so how long its steps take.
 
         `place` is (number of the phase, ended steps in it).
         """

@@ -106,7 +106,10 @@ class SingleProcess:
         return [value]
 
     def place(self, case: Case) -> RankInfo:
-        """Return the RankInfo of rank `data_rank`, with a world size of 1."""
+        """Return the RankInfo of rank `data_rank`, with a world size of 1.
+
+        Raises PlacementError if the topology needs more ranks.
+        """
         if case.world_size != 1:
             raise PlacementError(
                 f"this is a single process, but the topology needs {case.world_size} ranks; start "

@@ -58,7 +58,7 @@ class ReferenceOptimizer:
 
 
 def make_optimizer(case: Case, definition: "Network") -> ReferenceOptimizer:
-    """Return the case's optimizer, which every framework's must equal."""
+    """Return the case's optimizer in NumPy, with whose updates those of frameworks are compared."""
     largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
     return ReferenceOptimizer(make_rule(case, definition), largest_norm, case.axes.precision)
 

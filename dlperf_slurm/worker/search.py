@@ -65,7 +65,7 @@ class Search:
         self._child = CommandRunner()
 
     def fits(self, batch_size_per_device: int) -> bool:
-        """Return whether a trial of a few steps fits in memory.
+        """Run a trial of a few steps with this batch size; return whether it fits in memory.
 
         Raises FailedLaunchError if the trial failed for another reason.
         """
@@ -82,7 +82,7 @@ class Search:
         return not trial.is_out_of_memory
 
     def measure(self, batch_size_per_device: int) -> bool:
-        """Measure all steps; return whether they fit in memory.
+        """Measure all steps with this batch size; return whether they fit in memory.
 
         If they do not, the launch is added to `trials`. Raises FailedLaunchError as `fits` does.
         """
@@ -95,7 +95,10 @@ class Search:
         return not trial.is_out_of_memory
 
     def finish(self) -> int:
-        """Move the latest launch's files to the attempt, the record last; return the exit code."""
+        """Move the latest launch's files to the attempt, the record last.
+
+        Returns the exit code: 0 for a valid record, or that of the launch.
+        """
         for path in self._latest_dir.iterdir():
             if path.name not in (CASE_FILE, RECORD_FILE, "out", "err"):
                 os.replace(str(path), str(self._attempt_dir / path.name))
@@ -122,7 +125,7 @@ class Search:
         return replace(record, case=self.case, reason=f"batch size {size}{note}: {record.reason}")
 
     def _launch(self, case: Case, kind: str) -> BatchTrial:
-        """Launch the case on all ranks once, in an emptied folder, and return the trial.
+        """Launch the case on all ranks once, in an emptied folder KIND/bSIZE; return the trial.
 
         `out` and `err` in the folder are the launcher's output. Raises FailedLaunchError, and
         SystemExit if this process received SIGTERM before the ranks had ended.
@@ -206,7 +209,7 @@ def find_largest_tried(case: Case) -> int:
 
 
 def list_fitting(fits: Callable[[int], bool], ladder: Sequence[int]) -> Sequence[int]:
-    """Return the batch sizes of a descending ladder from the first one that fits."""
+    """Return the batch sizes of a descending ladder from the first one that fits; empty if none."""
     first = next((index for index, size in enumerate(ladder) if fits(size)), len(ladder))
     return ladder[first:]
 

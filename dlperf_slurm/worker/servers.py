@@ -77,7 +77,7 @@ class Cluster(NamedTuple):
     own_server: str
 
     def list_jobs(self) -> Dict[str, List[str]]:
-        """Return the addresses as a TensorFlow ClusterSpec: job name -> addresses."""
+        """Return TensorFlow's ClusterSpec: {"ps": addresses of servers, "worker": of ranks}."""
         return {"ps": list(self.servers), "worker": list(self.ranks)}
 
 
@@ -99,7 +99,7 @@ def list_addresses(rank_info: RankInfo) -> Cluster:
 
 
 def start_server(module: str, cluster: Cluster, threads: int) -> None:
-    """Start this rank's parameter server, if `cluster` has one for it.
+    """Start this rank's parameter server, a Python module, if `cluster` has one for the rank.
 
     The command is `python -m MODULE PARENT_ID TASK THREADS CLUSTER`. The server must end with this
     process, which ends only after all ranks, in MPI_Finalize. Returns when the server listens;

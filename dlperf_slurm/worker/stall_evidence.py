@@ -80,7 +80,7 @@ def is_filled(path: Path) -> bool:
 
 
 def start_collector(attempt_dir: Path, host: str) -> None:
-    """Start a process that collects evidence on this host, unless another rank has started it.
+    """Start a process that collects evidence of a stall on this host, unless a rank has done so.
 
     An OSError is ignored.
     """
@@ -95,7 +95,10 @@ def start_collector(attempt_dir: Path, host: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the HostEvidence of this host, after the native stacks of its ranks."""
+    """Write the native stacks of the ranks on this host, then its HostEvidence; return 0.
+
+    Arguments are the attempt's folder and the host.
+    """
     attempt_dir, host = Path(arguments[0]), arguments[1]
     evidence_path = get_evidence_path(attempt_dir, host)
     pids = find_ranks(attempt_dir)
@@ -126,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find_ranks(attempt_dir: Path) -> Dict[int, int]:
-    """Find the process of each rank on this host, as the one that has its stacks file open."""
+    """Find the ranks on this host: rank -> PID of the process that has its stacks file open."""
     files = {}
     for path in (attempt_dir / STALLS_DIR).glob(f"rank-*.{STACKS}"):
         status = path.stat()
@@ -145,7 +148,7 @@ def find_ranks(attempt_dir: Path) -> Dict[int, int]:
 
 
 def describe_devices(case: Case) -> Iterator[str]:
-    """Describe the use and power of each device that this process sees."""
+    """Yield a text on the use and power of each GPU that this process sees."""
     if case.device != "cuda":
         return
     for source in open_devices(dict(enumerate(list_visible_devices(case, os.environ)))):
@@ -159,7 +162,7 @@ def describe_devices(case: Case) -> Iterator[str]:
 
 
 def _save_output(path: Path, commands: Sequence[List[str]]) -> None:
-    """Write the output of the first of these commands that succeeds."""
+    """Write to `path` the output of the first of these commands that succeeds, if any does."""
     # gdb would ask a server for debugging symbols
     env = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
     present = [command for command in commands if shutil.which(command[0])]
@@ -179,7 +182,7 @@ def _save_output(path: Path, commands: Sequence[List[str]]) -> None:
 
 
 def dump_flight_recorder(path: Path) -> None:
-    """Write the rank's last collectives, if PyTorch's flight recorder is on in its environment.
+    """Write the rank's last collectives to `path`, if PyTorch's flight recorder is switched on.
 
     `torchfrtrace` reads the files of all ranks.
     """
@@ -197,7 +200,7 @@ def dump_flight_recorder(path: Path) -> None:
 
 
 def read_valid(path: Path, kind: Type[T]) -> Optional[T]:
-    """Read a dataclass that was written as JSON; None if there is no valid file."""
+    """Read a dataclass of type `kind` that was written as JSON; None if there is no valid file."""
     with suppress(FileProblem, ContractError, FileNotFoundError):
         return build_dataclass(kind, read_any_json(path), str(path), is_complete=True)
     return None
@@ -222,7 +225,7 @@ def read_native_stack(attempt_dir: Path, rank: int) -> str:
 
 
 def find_wait(native_stack: str) -> str:
-    """Return the innermost function of a stack that waits for other ranks, or ""."""
+    """Return a stack's innermost function that waits for other ranks ("MPI_Barrier"), or ""."""
     found = _WAITS.search(native_stack)
     return found.group(1) if found else ""
 

@@ -120,8 +120,9 @@ def _compare_ranks(
 
 
 def write_partial_steps(attempt_dir: Path, case: Case) -> int:
-    """Write the measured steps' times that ended ranks reported; return the steps common to all.
+    """Write the measured steps' times that ranks reported when the watchdog ended them.
 
+    Returns the number of steps that all of them have; without any, nothing is written.
     Only ranks with a RankStatus count.
     """
     statuses = read_statuses(attempt_dir, case)
@@ -178,7 +179,7 @@ def _describe_place(status: RankStatus) -> str:
 
 
 def _name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:
-    """Return ranks as text: "ranks 0-2, 5", or "rank 3 on n2"."""
+    """Return ranks as text, "ranks 0-2, 5", or "rank 3 on n2" by `hosts`, the host of each rank."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}" + (f" on {hosts[ranks[0]]}" if hosts else "")
     return f"ranks {format_ranges(sorted(ranks)).replace(',', ', ')}"

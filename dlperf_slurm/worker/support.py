@@ -57,7 +57,7 @@ def _make_definition(case: "Case") -> Any:
 
 
 def _read_fact(case: "Case", name: str) -> Any:
-    """Return the value that a name in `Unsupported.when` has for the case."""
+    """Return a case's value of a name in `Unsupported.when`: an axis or one of FACTS."""
     return FACTS[name](case) if name in FACTS else getattr(case.axes, name)
 
 
@@ -89,9 +89,9 @@ CHANNELS_LAST_WITHOUT_IMAGES = Unsupported(
 
 
 def needs_gpu(instead: str, *precisions: str) -> Unsupported:
-    """Return the row for precisions that a framework supports on GPUs only.
+    """Return the Unsupported combination: these precisions, which need a GPU, on the CPU.
 
-    `instead` says what to use on CPUs.
+    `instead` says what to use there, such as "'fp32'".
     """
     return Unsupported(
         {"device": "cpu", "precision": precisions},
@@ -103,8 +103,8 @@ def needs_gpu(instead: str, *precisions: str) -> Unsupported:
 def find_unsupported(case: "Case") -> Optional[str]:
     """Return why a case's framework cannot run it and what to use instead, or None if it can.
 
-    The message has every value that the adapter does not support, and the first of its rows that
-    applies.
+    The message has every value that the adapter does not support, and the first of its unsupported
+    combinations of values.
     """
     reasons = find_unknown_values(case)
     combinations = []
@@ -121,7 +121,10 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def find_unknown_values(case: "Case") -> Dict[str, str]:
-    """Return the axes whose value the adapter does not support -> text of what it supports."""
+    """Return a sentence for each axis whose value the adapter does not support, by axis.
+
+    The sentence says what is supported.
+    """
     framework = case.axes.framework
     supported = load_adapter(framework).SUPPORTED
     defaults = {axis.name: axis.default for axis in fields(case.axes)}
@@ -143,5 +146,5 @@ def find_unknown_values(case: "Case") -> Dict[str, str]:
 
 
 def join_reasons(reasons: Iterable[Optional[str]]) -> Optional[str]:
-    """Join the reasons that are not empty into one text; None if there are none."""
+    """Join the reasons that are neither None nor empty into one text; None if there are none."""
     return "; also: ".join(filter(None, reasons)) or None

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def make_batch(definition: "Network", batch_size: int, seed: int, rank: int) -> "Batch":
-    """Return a rank's batch: samples rank * batch_size and following of one endless stream.
+    """Return a rank's synthetic batch, name -> array [batch_size, ...].
 
-    So the batches of all ranks together are rank 0's batch for `world_size * batch_size`. The same
-    arguments give the same bits in every environment. `seed` and all sample numbers must be in 0
-    ... 2**32 - 1.
+    It has samples rank * batch_size and following of one endless stream. So the batches of all
+    ranks together are rank 0's batch for `world_size * batch_size`. The same arguments give the
+    same bits in every environment. `seed` and all sample numbers must be in 0 ... 2**32 - 1.
     """
     import numpy
 
@@ -49,7 +49,10 @@ class SyntheticSamples:
         return self._count
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """Return a new copy of a sample, as decoding a file would return new memory too."""
+        """Return a new copy of a sample, name -> array; `epoch` has no effect.
+
+        A copy, as decoding a file would return new memory too.
+        """
         import numpy
 
         return {name: numpy.array(values[index]) for name, values in self._pool.items()}

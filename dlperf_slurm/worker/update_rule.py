@@ -56,7 +56,8 @@ def make_rule(case: Case, definition: "Network") -> Rule:
 def group_by_decay(parameters: Iterable[Any], weight_decay: float) -> List[Dict[str, Any]]:
     """Return optimizer parameter groups: with weight decay for matrices and kernels, else without.
 
-    Biases and normalization weights, which have one dimension, do not decay.
+    A group is {"params": ..., "weight_decay": ...}. Biases and normalization weights, which have
+    one dimension, do not decay.
     """
     parameters = list(parameters)
     return [

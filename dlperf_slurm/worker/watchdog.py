@@ -155,7 +155,7 @@ class WatchdogState:
         return PREEMPTED if is_preempted else TIME_LIMIT
 
     def _find_cause(self) -> str:
-        """Return why the rank must end now (a cause of RankStatus), or ""."""
+        """Return why the rank must end now, STALLED or CALLED (by another rank), or ""."""
         now = time.monotonic()
         self._pace.record((self.position.phases, self.position.step), now)
         if self._pace.find_idle_seconds(now) > self._pace.limit_seconds:

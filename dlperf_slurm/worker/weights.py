@@ -26,6 +26,7 @@ MOST_SUMMED = 50_000_000
 def make_weights(definition: "Network", seed: int) -> "Weights":
     """Return the initial weights, float32, by canonical name in the definition's order.
 
+    Canonical names are those of the model's `Definition`.
     `seed` must be in 0 ... 2**32 - 1. The same arguments give the same bits in every environment,
     and a parameter's weights do not depend on which other parameters exist.
     """
@@ -33,7 +34,7 @@ def make_weights(definition: "Network", seed: int) -> "Weights":
 
 
 def generate_weights(definition: "Network", seed: int) -> Iterator[Tuple[str, "NDArray[Any]"]]:
-    """Yield what `make_weights` returns, one weight at a time, to save memory."""
+    """Yield what `make_weights` returns as (name, array), one weight at a time, to save memory."""
     for parameter in definition.list_parameters():
         yield parameter.name, _make_weight(parameter, seed)
 
@@ -83,10 +84,11 @@ def round_as_stored(values: "NDArray[Any]", precision: str) -> "NDArray[Any]":
 
 
 def sum_weights(case: "Case", session: "Session") -> float:
-    """Sum the absolute values of this rank's weights, which data-parallel ranks have in common.
+    """Sum the absolute values of this rank's weights, to compare them between ranks.
 
-    Returns 0, for unknown, for other cases; for more than MOST_SUMMED parameters, which host memory
-    may not hold on all ranks; and, after a warning, if the framework fails to read them.
+    Returns 0, for unknown, if ranks do not have equal weights (as in inference, or with sharding);
+    for more than MOST_SUMMED parameters, which host memory may not hold on all ranks; and, after a
+    warning, if the framework fails to read them.
     """
     axes = case.axes
     is_common = axes.mode == TRAIN and case.world_size > 1

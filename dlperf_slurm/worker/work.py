@@ -59,7 +59,7 @@ class Work:
         return generate_weights(self.definition, self._case.seed)
 
     def make_batch(self) -> "Dict[str, NDArray[Any]]":
-        """Return this rank's synthetic batch; for a generation, the prompts only."""
+        """Return this rank's synthetic batch, name -> array; for a generation, the prompts only."""
         axes = self._case.axes
         batch = make_batch(self.definition, axes.batch_size, self._case.seed, self._rank)
         if axes.is_generation:

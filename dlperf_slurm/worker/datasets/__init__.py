@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 def open_dataset(case: Case, split: str) -> "Dataset":
     """Open the files of `case.data_dir` for the case's model; `split` is "train" or "val".
 
-    The model's kind of input is the name of the module of this package that reads them, as its
-    class `Folder`. Raises DataError, with a remedy, if the files do not fit the model.
+    Returns the samples by index: a `Folder` of the module here that the model's kind of input
+    names, such as "images". Raises DataError, with a remedy, if the files do not fit the model.
     """
     model = load_model(case.model)
     reader: Any = import_module(f"{__name__}.{model.INPUT}")

@@ -33,7 +33,10 @@ Box = Tuple[float, float, float, float]
 def crop_and_flip(
     image: "Image", size: int, random: "RandomState", least_area: float
 ) -> "NDArray[Any]":
-    """Return a random crop, resized to [size, size, channel] and mirrored with probability 1/2."""
+    """Return a random crop, resized to [size, size, channel] and mirrored with probability 1/2.
+
+    The crop has at least the share `least_area` of the image's area; see `choose_crop`.
+    """
     box = choose_crop(image.width, image.height, random, least_area)
     pixels = resize(image, size, box)
     return pixels[:, ::-1] if random.randint(2) else pixels
@@ -43,7 +46,8 @@ def choose_crop(width: int, height: int, random: "RandomState", least_area: floa
     """Draw a box with `least_area` ... 1 of the image's area and an aspect ratio of 3/4 ... 4/3.
 
     The area and the logarithm of the ratio are uniform, so that portrait is as likely as landscape.
-    If no attempt fits into the image, it is the largest centred box with an allowed ratio.
+    If no attempt fits into the image, it is the largest centred box with an allowed ratio. A box is
+    (left, upper, right, lower) in pixels.
     """
     least_ratio, largest_ratio = CROP_RATIOS
     for _ in range(CROP_ATTEMPTS):
@@ -69,13 +73,13 @@ def crop_centre(image: "Image", size: int) -> "NDArray[Any]":
 
 
 def find_centre(width: int, height: int, box_width: float, box_height: float) -> Box:
-    """Return the centred box of this size in an image."""
+    """Return the centred box of this size in an image of `width` x `height` pixels."""
     left, upper = (width - box_width) / 2, (height - box_height) / 2
     return left, upper, left + box_width, upper + box_height
 
 
 def shift(image: "Image", size: int, random: "RandomState") -> "NDArray[Any]":
-    """Resize the whole image to [size, size, channel] and shift it by up to an eighth each way.
+    """Resize the whole image to [size, size, channel], and shift it at random by up to an eighth.
 
     Uncovered pixels are black.
     """
@@ -102,7 +106,10 @@ def resize(image: "Image", size: int, box: Box) -> "NDArray[Any]":
 
 
 def normalize(pixels: "NDArray[Any]") -> "NDArray[Any]":
-    """Return float32 [channel, height, width] with mean 0 and variance 1 over ImageNet."""
+    """Normalize uint8 [height, width, channel] to mean 0 and variance 1 over ImageNet.
+
+    Returns float32 [channel, height, width].
+    """
     import numpy
 
     scale = numpy.array([1 / (255 * deviation) for deviation in STANDARD_DEVIATION], numpy.float32)

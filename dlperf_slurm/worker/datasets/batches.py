@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> "NDArray[Any]":
-    """Return 0 ... count - 1 in the order of an epoch, int64 [count]; the same on every rank."""
+    """Return 0 ... count - 1 in the order of an epoch, int64 [count]; the same on every rank.
+
+    If `is_shuffled`, the order depends on seed and epoch; if not, it is ascending.
+    """
     import numpy
 
     if not is_shuffled:
@@ -29,10 +32,11 @@ def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> "NDArr
 def split_for_validation(
     indices: "NDArray[Any]", rank: int, world_size: int, batch_size_per_device: int
 ) -> "List[NDArray[Any]]":
-    """Return the batches of one rank; over all ranks each sample is in exactly one batch.
+    """Split sample indices into batches for validation; return those of one rank.
 
-    Batches are dealt to the ranks in turn, so that one rank may have one more than another, or
-    none. The last batch may be smaller; `pad_batch` fills it up.
+    Over all ranks each sample is in exactly one batch. Batches are dealt to the ranks in turn, so
+    that one rank may have one more than another, or none. The last batch may be smaller;
+    `pad_batch` fills it up.
     """
     starts = range(0, len(indices), batch_size_per_device)
     batches = [indices[start : start + batch_size_per_device] for start in starts]
@@ -40,9 +44,10 @@ def split_for_validation(
 
 
 def pad_batch(indices: "NDArray[Any]", batch_size: int) -> "Tuple[NDArray[Any], int]":
-    """Pad a batch to `batch_size` for frameworks with fixed shapes; also return how many are real.
+    """Pad sample indices to `batch_size`, for frameworks with fixed shapes.
 
-    The real samples are first; the others repeat them and must not be counted.
+    Returns them and the number of real samples, which are first; the others repeat them and must
+    not be counted.
     """
     import numpy
 
@@ -50,7 +55,7 @@ def pad_batch(indices: "NDArray[Any]", batch_size: int) -> "Tuple[NDArray[Any], 
 
 
 def collate(samples: "Sequence[Sample]") -> "Sample":
-    """Stack samples into a batch, as of `worker.synthetic_batch`: arrays with a new first axis."""
+    """Stack samples (name -> array) into a batch: the same names, arrays with a new first axis."""
     import numpy
 
     return {name: numpy.stack([sample[name] for sample in samples]) for name in samples[0]}
@@ -71,7 +76,10 @@ class KeyedSamples:
 
 
 def spread_labels(batch: "Sample", classes: int) -> "Sample":
-    """Convert class indices to one-hot labels, float32 [..., classes], if `classes` is not 0."""
+    """Convert a batch's "labels" from class indices to one-hot, float32 [..., classes].
+
+    With `classes` 0, or labels that are no integers, the batch is returned unchanged.
+    """
     import numpy
 
     if not classes or batch["labels"].dtype.kind != "i":
@@ -80,7 +88,7 @@ def spread_labels(batch: "Sample", classes: int) -> "Sample":
 
 
 def narrow_integers(batch: "Sample") -> "Sample":
-    """Convert integer arrays to int32."""
+    """Convert the integer arrays of a batch to int32; return others unchanged."""
     return {
         name: values.astype("int32") if values.dtype.kind == "i" else values
         for name, values in batch.items()
@@ -143,7 +151,7 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
         return [(epoch, int(index)) for index in self._epoch_batches[batch]]
 
     def _split(self, epoch: int) -> Any:
-        """Return this rank's samples of an epoch: [batch, batch_size_per_device].
+        """Return the indices of this rank's samples in an epoch: [batch, batch_size_per_device].
 
         Global batches follow each other in the order of the epoch, and within each the ranks.
         """

@@ -76,7 +76,7 @@ D = TypeVar("D", ImageDescription, TextDescription)
 
 
 def read_description(data_dir: Path, kind: Type[D]) -> D:
-    """Read a folder's dataset.json.
+    """Read a folder's dataset.json as an ImageDescription or a TextDescription (`kind`).
 
     Raises FileNotFoundError if there is none, and DataError for invalid content.
     """

@@ -69,7 +69,10 @@ class Folder:
         return os.path.join(self._folder, class_name, bytes(self._names[index]))
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """Return images, float32 [channel, height, width], normalized; and labels, int64 []."""
+        """Return {"images": float32 [channel, height, width], normalized, "labels": int64 []}.
+
+        In training the image is augmented at random, by seed, epoch and index.
+        """
         import numpy
 
         pixels = self._choose_pixels(decode_image(self.find_path(index)), index, epoch)
@@ -97,7 +100,10 @@ def check_pillow() -> None:
 
 
 def describe_images(data_dir: str) -> ImageDescription:
-    """Read dataset.json; if there is none, assume photographs, as in ImageNet itself."""
+    """Read the folder's dataset.json; if there is none, assume photographs, as in ImageNet itself.
+
+    Raises DataError for invalid content.
+    """
     try:
         return read_description(Path(data_dir), ImageDescription)
     except FileNotFoundError:
@@ -105,7 +111,7 @@ def describe_images(data_dir: str) -> ImageDescription:
 
 
 def check_class_count(data_dir: str, count: int, definition: "ImageModel") -> None:
-    """Raise DataError if the folder has more classes than the model."""
+    """Raise DataError if the folder's `count` of classes is larger than the model's."""
     if count > definition.classes:
         raise DataError(
             f"{data_dir!r} has {count} classes, the model {definition.classes}; "

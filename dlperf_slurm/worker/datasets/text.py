@@ -75,7 +75,7 @@ class Text:
         return description
 
     def read_ids(self, position: int, count: int) -> "NDArray[Any]":
-        """Return `count` ids from `position` on, int64 [count].
+        """Return `count` token ids from `position` on, int64 [count]; after the end, from 0 on.
 
         Raises DataError for an id outside of the vocabulary, which would crash a device.
         """
@@ -92,7 +92,7 @@ class Text:
         return ids
 
     def find_sentence(self, position: int) -> int:
-        """Return the index of the sentence that contains a position."""
+        """Return the index of the sentence that contains the token id at a position of `ids`."""
         return int(self.sentence_starts.searchsorted(position, side="right")) - 1
 
     def find_sentence_start(self, sentence: int) -> int:
@@ -101,14 +101,14 @@ class Text:
         return len(self.ids) if is_end else int(self.sentence_starts[sentence])
 
     def find_document(self, sentence: int) -> Tuple[int, int]:
-        """Return the document of a sentence, as its first sentence and the one after its last."""
+        """Return the document of a sentence, as indices: first sentence, and one after the last."""
         number = int(self.document_starts.searchsorted(sentence, side="right"))
         is_last = number == len(self.document_starts)
         end = len(self.sentence_starts) if is_last else int(self.document_starts[number])
         return int(self.document_starts[number - 1]), end
 
     def choose_other_sentence(self, sentence: int, random: "RandomState") -> int:
-        """Draw a sentence of another document uniformly."""
+        """Draw the index of a sentence uniformly from all documents but that of `sentence`."""
         first, end = self.find_document(sentence)
         other = int(random.randint(len(self.sentence_starts) - (end - first)))
         return other if other < first else other + end - first

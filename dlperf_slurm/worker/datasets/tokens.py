@@ -89,9 +89,10 @@ class Folder:
         return len(self._text.ids) // self._text_tokens
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """Return a sample with the keys and shapes of a synthetic one.
+        """Return a sample of two text segments with masked tokens, as name -> int64 array.
 
-        next_sentence_labels is 1 if the second segment is a random one.
+        input_ids, token_type_ids: [sequence_length]; masked_positions, masked_ids:
+        [predictions_per_sequence]; next_sentence_labels: [], 1 if the second segment is random.
         """
         import numpy
 
@@ -155,6 +156,7 @@ def mask_tokens(
 ) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
     """Mask `count` tokens: return masked input_ids, masked_positions and masked_ids.
 
+    Of the masked tokens 80 % become the mask id of `text`, 10 % a random token, and 10 % stay.
     `ordinary` are the positions of tokens that may be masked. Masked positions ascend without
     repeats; masked_ids are the ids before masking. All are int64.
     """

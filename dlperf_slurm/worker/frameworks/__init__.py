@@ -62,7 +62,10 @@ class RankInfo:
     server_addresses: Tuple[str, ...] = ()
 
     def choose_gpu(self, visible: int) -> int:
-        """Return the index of this rank's GPU, given the number of GPUs visible to the rank."""
+        """Return the index of this rank's GPU, given the number of GPUs visible to the rank.
+
+        It is 0 if the rank sees one GPU only, else the local rank.
+        """
         # Under srun --gpus-per-task=1 each rank sees only its own GPU, as index 0.
         return 0 if visible == 1 else self.local_rank
 
@@ -111,7 +114,7 @@ def list_frameworks() -> List[str]:
 
 
 def load_adapter(framework: str) -> "Adapter":
-    """Import an adapter.
+    """Import a framework's adapter, the package of that name, without the framework itself.
 
     Raises ModuleNotFoundError for a name that is not in `list_frameworks`.
     """

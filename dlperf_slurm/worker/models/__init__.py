@@ -115,10 +115,16 @@ class Network(ABC):
 
     @abstractmethod
     def list_parameters(self) -> Iterator[Parameter]:
-        """Yield the trainable parameters in the network's order; a tied weight once."""
+        """Yield name, shape and initial distribution of each trainable parameter.
+
+        In the network's order; a tied weight once.
+        """
 
     def list_running_statistics(self) -> Iterator[Parameter]:
-        """Yield the arrays that training updates without gradients and evaluation reads."""
+        """Yield name, shape and initial value of each running statistic.
+
+        These are arrays that training updates without gradients and evaluation reads.
+        """
         return iter(())
 
     @property
@@ -142,11 +148,14 @@ class Network(ABC):
 
     @abstractmethod
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """Make a synthetic sample: arrays of fixed shapes, without the batch axis."""
+        """Make a synthetic sample, name -> array: of fixed shapes, without the batch axis."""
 
     @abstractmethod
     def make_rule(self, global_batch_size: int) -> Rule:
-        """Return the update rule of the optimizer that the model was published with."""
+        """Return the update rule of the optimizer that the model was published with.
+
+        Its learning rate may depend on the global batch size.
+        """
 
     def find_problems(self) -> List[str]:
         """Return one sentence per invalid field, with its name, its value and what is allowed."""
@@ -193,14 +202,17 @@ class Transformer(Network):
 def list_linear(
     name: str, in_size: int, out_size: int, standard_deviation: float, has_bias: bool = True
 ) -> Iterator[Parameter]:
-    """Yield weight and bias of a linear layer."""
+    """Yield name, shape and initial distribution of a linear layer's weight and bias.
+
+    The weight is [out_size, in_size] ~ N(0, standard_deviation^2), the bias 0.
+    """
     yield Parameter(f"{name}.weight", (out_size, in_size), 0.0, standard_deviation)
     if has_bias:
         yield Parameter(f"{name}.bias", (out_size,), 0.0)
 
 
 def list_normalization(name: str, size: int, has_bias: bool = True) -> Iterator[Parameter]:
-    """Yield weight and bias of a normalization, initialized to the identity."""
+    """Yield name, shape and initial value of a normalization's weight (1) and bias (0): [size]."""
     yield Parameter(f"{name}.weight", (size,), 1.0)
     if has_bias:
         yield Parameter(f"{name}.bias", (size,), 0.0)
@@ -209,7 +221,10 @@ def list_normalization(name: str, size: int, has_bias: bool = True) -> Iterator[
 def make_image_sample(
     random: "RandomState", channels: int, image_size: int, classes: int
 ) -> "Dict[str, NDArray[Any]]":
-    """Make images, float32 [channel, height, width] ~ N(0, 1), and labels, int64 []."""
+    """Make {"images": float32 [channel, height, width] ~ N(0, 1), "labels": int64 []}.
+
+    Height and width are `image_size`; the label is one of the `classes`.
+    """
     import numpy
 
     shape = (channels, image_size, image_size)
@@ -233,7 +248,7 @@ def load_model(name: str) -> "Model":
 
 
 def find_fraction_problem(name: str, value: float) -> Iterator[str]:
-    """Yield a sentence if the field's value is not in 0 <= value < 1."""
+    """Yield a sentence if the value of the field `name` is not in 0 <= value < 1."""
     if not 0 <= value < 1:
         yield f"{name} is {value}; allowed: 0 <= value < 1"
 

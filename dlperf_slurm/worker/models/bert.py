@@ -115,7 +115,7 @@ class Definition(Transformer):
         return 2 * (self.layers * (projections + attention) + mlm_head + nsp_head)
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """Make two sentences that fill the sequence: without padding, all frameworks do equal work.
+        """Make two random sentences that fill the sequence, so that all frameworks do equal work.
 
         All arrays are int64. input_ids, token_type_ids: [sequence_length]; masked_positions
         (ascending, never the first, no repeats), masked_ids: [predictions_per_sequence];

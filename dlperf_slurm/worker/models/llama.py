@@ -133,7 +133,7 @@ class Definition(Transformer):
 
     @property
     def kv_size(self) -> int:
-        """Width of all key heads together, and of all value heads."""
+        """Width of all key heads together, kv_heads * head_size; that of all value heads too."""
         return self.kv_heads * self.head_size
 
     def make_rotation(self) -> "Tuple[NDArray[Any], NDArray[Any]]":
@@ -150,7 +150,7 @@ class Definition(Transformer):
         return numpy.cos(angles).astype(numpy.float32), numpy.sin(angles).astype(numpy.float32)
 
     def list_parameters(self) -> Iterator[Parameter]:
-        """Yield the trainable parameters; a tied head is not listed."""
+        """Yield name, shape and initial distribution of each parameter; a tied head is left out."""
         hidden, inner, kv_size = self.hidden_size, self.intermediate_size, self.kv_size
         list_matrix = partial(
             list_linear, standard_deviation=self.WEIGHT_STANDARD_DEVIATION, has_bias=False
@@ -201,7 +201,7 @@ class Definition(Transformer):
         return self.sequence_length
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
-        """Make a full sequence, so that all frameworks do the same work.
+        """Make a full sequence of random ids, so that all frameworks do the same work.
 
         input_ids and labels (the token after each) are int64 [sequence_length].
         """

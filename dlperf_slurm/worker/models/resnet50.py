@@ -105,7 +105,7 @@ class Definition(Network):
         return 0.256 * min(global_batch_size, 256) / 256
 
     def make_rule(self, global_batch_size: int) -> Rule:
-        """Return SGD with momentum."""
+        """Return the update rule: SGD with momentum, at the rate for this batch size."""
         return Rule(
             name=MOMENTUM,
             learning_rate=self.learning_rate(global_batch_size),
@@ -117,7 +117,7 @@ class Definition(Network):
         return make_image_sample(random, self.IMAGE_CHANNELS, self.image_size, self.classes)
 
     def list_blocks(self) -> Iterator[Block]:
-        """Yield the bottleneck blocks of all stages in the network's order."""
+        """Yield channels, stride and so on of each bottleneck block, in the network's order."""
         channels = self.width
         for stage, blocks in enumerate(self.stage_blocks):
             inner = self.width * 2**stage
@@ -148,7 +148,10 @@ class Definition(Network):
         return int(self.width * 2 ** (len(self.stage_blocks) - 1) * self.EXPANSION)
 
     def list_parameters(self) -> Iterator[Parameter]:
-        """Yield the trainable parameters; kernels start as N(0, 2 / (size^2 * out_channels))."""
+        """Yield name, shape and initial distribution of each trainable parameter.
+
+        Kernels start as N(0, 2 / (size^2 * out_channels)).
+        """
         for c in self.list_convolutions():
             shape = (c.out_channels, c.in_channels, c.kernel_size, c.kernel_size)
             deviation = math.sqrt(2 / (c.kernel_size**2 * c.out_channels))
@@ -159,7 +162,7 @@ class Definition(Network):
         )
 
     def list_running_statistics(self) -> Iterator[Parameter]:
-        """Yield the running mean and variance of each batch normalization."""
+        """Yield name, shape and initial value of mean and variance of each batch normalization."""
         for c in self.list_convolutions():
             yield Parameter(f"{c.name}.normalization.running_mean", (c.out_channels,), 0.0)
             yield Parameter(f"{c.name}.normalization.running_var", (c.out_channels,), 1.0)
@@ -180,5 +183,5 @@ class Definition(Network):
 
 
 def _halve(size: int) -> int:
-    """Return the side length after a stride of 2, with the paddings used here."""
+    """Return the side length in pixels of a layer's output with stride 2: half, rounded up."""
     return (size + 1) // 2

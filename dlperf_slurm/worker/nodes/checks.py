@@ -60,7 +60,7 @@ ENDING_POLL_SECONDS = 0.2
 
 
 def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str], List[str]]:
-    """Run the checks; return the problems found, and the checks that could not be made.
+    """Run a site's node checks; return problems, and descriptions of checks without a result.
 
     A command may take `seconds`. The site's own commands run last, all of them even if one fails.
     """
@@ -93,7 +93,7 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
 
 
 def _needs_devices(check: NodeChecks, case: Case) -> bool:
-    """Return whether a check needs the GPU driver, which a node without GPUs may not have."""
+    """Return whether any of the site's checks needs the GPU driver; a node may have none."""
     is_asked = check.devices or check.ecc or check.clocks or check.links
     return (
         is_asked
@@ -133,7 +133,10 @@ def _find_gpu_problems(check: NodeChecks, gpu: Gpu) -> Iterator[str]:
 
 
 def read_kernel_log(seconds: float) -> str:
-    """Return the kernel's log since boot; raises OSError if this user may not read the log."""
+    """Return the kernel's log since boot; raises OSError if this user may not read the log.
+
+    A command that reads it may take `seconds`.
+    """
     reasons = []
     for command in LOGS:
         try:
@@ -154,7 +157,7 @@ def read_kernel_log(seconds: float) -> str:
 
 
 def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
-    """Find the hardware Xid errors in the last `past_seconds` of a kernel log, each once per GPU.
+    """Describe the hardware Xid errors in the last `past_seconds` of a kernel log, once per GPU.
 
     `uptime` is the present time on the log's clock, in seconds since boot. A line without that time
     counts, whenever it was written.
@@ -183,7 +186,9 @@ def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
 
 
 def list_limit_problems(check: NodeChecks) -> Iterator[str]:
-    """Yield the limits of this process that are below those of the site.
+    """Yield a sentence for each limit of this process that is below the one the site requires.
+
+    These are open files, locked memory and /dev/shm.
 
     The job script has raised the soft limits to the hard ones, and srun passes them on.
     """
@@ -205,7 +210,10 @@ def list_limit_problems(check: NodeChecks) -> Iterator[str]:
 
 
 def find_stale_processes(job_id: str) -> List[str]:
-    """Describe processes left over from this user's other jobs, after ENDING_SECONDS to exit."""
+    """Describe in one sentence processes left over from this user's other jobs; [] without any.
+
+    They get ENDING_SECONDS to exit. `job_id` is that of this job, "" without Slurm.
+    """
     stale = list_stale_processes(job_id)
     deadline = time.monotonic() + ENDING_SECONDS
     while stale and time.monotonic() < deadline:

@@ -39,8 +39,9 @@ class FolderSize(NamedTuple):
 def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCopy:
     """Copy a folder, or unpack a tar archive, to a folder of this node, unless that exists.
 
-    An existing target is complete, since copies are renamed at the end. Raises CopyError if the
-    copy fails, or if an existing target belongs to another user or differs in size from the source.
+    `target` may have variables of `environ` (`expand`). Returns path, size and seconds. An existing
+    target is complete, since copies are renamed at the end. Raises CopyError if the copy fails, or
+    if an existing target belongs to another user or differs in size from the source.
     """
     started = time.monotonic()
     path = Path(expand(target, environ))
@@ -94,7 +95,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 def check_owner(status: os.stat_result, path: Path) -> None:
-    """Raise CopyError if the path belongs to neither this user nor root."""
+    """Raise CopyError if the path, of this `status`, belongs to neither this user nor root."""
     if status.st_uid not in (0, os.geteuid()):
         raise CopyError(
             f"{path} belongs to another user (uid {status.st_uid}); add $USER to stage_to"
@@ -102,9 +103,10 @@ def check_owner(status: os.stat_result, path: Path) -> None:
 
 
 def make_copy(source: Path, path: Path) -> FolderSize:
-    """Copy to a temporary folder, compare sizes and rename; removes the folder on failure.
+    """Copy a folder, or unpack a tar archive, to `path`; return the number of files and bytes.
 
-    Raises CopyError and OSError.
+    The copy is made in a temporary folder, compared in size, and renamed. Raises CopyError and
+    OSError.
     """
     partial = path.with_name(f"{path.name}.partial")
     # left by a killed process: no other one can be at work, since the lock is held
@@ -135,7 +137,7 @@ def is_archive(source: Path) -> bool:
 
 
 def unpack(archive: Path, folder: Path) -> FolderSize:
-    """Unpack a tar archive; return the size of its files according to tar's listing."""
+    """Unpack a tar archive to a folder; return count and bytes of its files from tar's listing."""
     with tempfile.TemporaryFile() as listing:
         run(["tar", "-xvvf", str(archive), "-C", str(folder), "--no-same-owner"], listing.fileno())
         listing.seek(0)
@@ -144,7 +146,10 @@ def unpack(archive: Path, folder: Path) -> FolderSize:
 
 
 def run(words: "list[str]", stdout: int = subprocess.DEVNULL) -> None:
-    """Run a command; raises CopyError with the last line of its errors if it fails."""
+    """Run a command; raises CopyError with the last line of its errors if it fails.
+
+    `stdout` is a descriptor for its output, which is discarded by default.
+    """
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, check=False
     )

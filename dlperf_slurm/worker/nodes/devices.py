@@ -43,9 +43,9 @@ class Gpu(NamedTuple):
 
 
 def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
-    """Ask nvidia-smi for the GPUs of this job on this node, within `seconds`.
+    """Ask nvidia-smi for this job's GPUs on this node: those in CUDA_VISIBLE_DEVICES.
 
-    Raises DeviceError if that fails.
+    A call may take `seconds`. Raises DeviceError if one fails.
     """
     gpus = read_gpus(call_driver(QUERY, seconds))
     if any(" instance " in gpu.name for gpu in gpus):
@@ -197,6 +197,9 @@ def find_process_problem(gpu: Gpu) -> str:
 
 
 def read_number(gpu: Gpu, path: str) -> int:
-    """Read an integer in front of its unit, at a path of the XML; 0 if the GPU has none there."""
+    """Return the integer in front of its unit at a path such as "fb_memory_usage/free"; else 0.
+
+    The path is that in the XML of nvidia-smi.
+    """
     number = re.match(r"\d+(?= |x|$)", gpu.values.get(path, ""))
     return int(number[0]) if number else 0

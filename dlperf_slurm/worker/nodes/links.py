@@ -139,7 +139,7 @@ class Port(NamedTuple):
 
 
 def check_ports(root: Path, environ: Mapping[str, str]) -> Tuple[List[str], List[str]]:
-    """Return the problems of the adapters' ports, and the checks that could not be made.
+    """Return the problems of InfiniBand and RoCE ports, and the checks that could not be made.
 
     `root` is /sys. The ports are those that NCCL uses by NCCL_IB_HCA, or all. Rates and MTUs are
     compared between ports of the same type of adapter.

@@ -55,7 +55,7 @@ def list_measured_frameworks() -> List[str]:
 
 
 def load_operations(framework: str) -> "Operations":
-    """Import a framework's module.
+    """Import the module here that makes a framework's matrix product and copy, to be timed.
 
     Raises ModuleNotFoundError if there is none, or the framework is not installed.
     """

@@ -34,7 +34,10 @@ LONGEST_PRODUCT_SECONDS = 0.1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a DevicePeak as JSON; arguments are HOST FRAMEWORK DEVICE NUMBER_FORMAT CPUS."""
+    """Measure a device's peak FLOP/s and memory bandwidth; print the DevicePeak as JSON; return 0.
+
+    Arguments are HOST FRAMEWORK DEVICE NUMBER_FORMAT CPUS.
+    """
     host, framework, device, number_format, cpus = arguments
     if device == "cpu":
         keep_to_cpus(int(cpus), 0)
@@ -55,7 +58,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find_best_size(make_product: Callable[[int], Operation]) -> int:
-    """Return the size in PRODUCT_SIZES whose matrix product has the best rate."""
+    """Return the size in PRODUCT_SIZES whose matrix product has the best rate, in FLOP/s.
+
+    Sizes are tried in ascending order for SEARCH_SECONDS.
+    """
     deadline = time.monotonic() + SEARCH_SECONDS
     best = (0.0, 0)
     for size in PRODUCT_SIZES:
@@ -69,7 +75,7 @@ def find_best_size(make_product: Callable[[int], Operation]) -> int:
 def find_best_seconds(operation: Operation, limit_seconds: float) -> float:
     """Return the least seconds per call of an operation, over samples of SAMPLE_SECONDS.
 
-    Samples are taken for `limit_seconds`.
+    At most SAMPLES samples are taken, for `limit_seconds`.
     """
     deadline = time.monotonic() + limit_seconds
     # the first call may compile, and wake the device
@@ -98,7 +104,7 @@ def measure_sustained(operation: Operation, least_seconds: float) -> float:
 
 
 def count_calls(seconds: float) -> int:
-    """Return how many calls of `seconds` each fill a sample."""
+    """Return how many calls of `seconds` each fill a sample of SAMPLE_SECONDS, at least 1."""
     return max(1, int(SAMPLE_SECONDS / seconds))
 
 

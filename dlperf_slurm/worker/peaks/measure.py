@@ -46,7 +46,8 @@ def measure_peak(
 ) -> Optional[DevicePeak]:
     """Measure the peak rates of this host's device on its first rank, before any framework import.
 
-    All ranks must call this; the others wait without using a CPU, and get None.
+    All ranks must call this; the others wait without using a CPU, and get None. All get None for a
+    case without this measurement (`is_measured`).
     """
     if not is_measured(case, os.environ):
         return None
@@ -96,7 +97,7 @@ def find_shared_file(
 
 
 def run_measurement(case: Case, host: str) -> DevicePeak:
-    """Measure the device peak in a process of its own; errors are the result's `problem`."""
+    """Measure the case's device peak in a process of its own; errors are the result's `problem`."""
     framework = case.axes.framework
     if framework not in list_measured_frameworks():
         return DevicePeak(host, problem=f"the worker cannot measure peaks with {framework}")
@@ -131,7 +132,8 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:
     """Gather the device peaks of all hosts on rank 0, and time all-reduces; empty elsewhere.
 
-    All ranks must call this, after the measured steps.
+    `peak` is this rank's result of `measure_peak`, `parameter_count` the number of gradients to
+    all-reduce. All ranks must call this, after the measured steps.
     """
     all_reduces: Tuple[AllReduce, ...] = ()
     if is_measured(case, os.environ):

@@ -30,7 +30,7 @@ def make_copy(setting: PeakSettings, count: int) -> Operation:
 
 
 def load_mxnet(setting: PeakSettings) -> Any:
-    """Import MXNet with the setting's threads and math mode, which it reads at import."""
+    """Import MXNet with the setting's CPU threads and TF32, which it reads at import; return it."""
     os.environ["OMP_NUM_THREADS"] = str(setting.cpus)
     os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"

@@ -22,7 +22,10 @@ def make_copy(setting: PeakSettings, count: int) -> Operation:
 
 
 def load_oneflow(setting: PeakSettings) -> Any:
-    """Import OneFlow with the setting's threads; CUDA's libraries read whether TF32 is allowed."""
+    """Import OneFlow, set its CPU threads, and return it.
+
+    First, an environment variable that CUDA's libraries read is set, to allow TF32 or not.
+    """
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
     import oneflow
 
@@ -31,5 +34,5 @@ def load_oneflow(setting: PeakSettings) -> Any:
 
 
 def wait(result: Any) -> None:
-    """Read a value of the result, which waits for all work before it."""
+    """Wait until `result`, and all work before it, is computed, by reading one of its values."""
     result.flatten()[0].item()

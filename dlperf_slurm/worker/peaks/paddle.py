@@ -22,7 +22,10 @@ def make_copy(setting: PeakSettings, count: int) -> Operation:
 
 
 def load_paddle(setting: PeakSettings) -> Any:
-    """Import Paddle and set device and threads; CUDA's libraries read whether TF32 is allowed."""
+    """Import Paddle, set its device and CPU threads, and return it.
+
+    First, an environment variable that CUDA's libraries read is set, to allow TF32 or not.
+    """
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
     import paddle
     from paddle.base import core
@@ -33,5 +36,5 @@ def load_paddle(setting: PeakSettings) -> Any:
 
 
 def wait(result: Any) -> None:
-    """Read a value of the result, which waits for all work before it."""
+    """Wait until `result`, and all work before it, is computed, by reading one of its values."""
     float(result.flatten()[0])

@@ -26,7 +26,10 @@ def make_copy(setting: PeakSettings, count: int) -> Operation:
 
 
 def make_all_reduce(device: str, count: int) -> Optional[Operation]:
-    """Sum `count` float32 numbers over the ranks of torch.distributed; None if it is not in use."""
+    """Return an operation, to be timed, that sums `count` float32 numbers over all ranks.
+
+    It is torch.distributed's all-reduce; None if that is not in use.
+    """
     if not distributed.is_initialized():
         return None
     array = torch.zeros(count, device=device)

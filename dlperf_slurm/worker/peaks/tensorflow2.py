@@ -36,5 +36,5 @@ def configure(setting: PeakSettings) -> None:
 
 
 def wait(result: Any) -> None:
-    """Read a value of the result, which waits for all work before it."""
+    """Wait until `result`, and all work before it, is computed, by reading one of its values."""
     tf.reshape(result, [-1])[0].numpy()

@@ -64,19 +64,22 @@ IDENTITIES = (
 
 
 def describe_python() -> Dict[str, str]:
-    """Return the versions of Python and NumPy."""
+    """Return {"python": version, "numpy": version}."""
     import numpy
 
     return {"python": platform.python_version(), "numpy": numpy.__version__}
 
 
 def describe_platform() -> Dict[str, str]:
-    """Describe the host and this process: its limits, libraries and environment variables."""
+    """Describe the host, and this process's limits, libraries and environment, as name -> text."""
     return {**describe_host(), **describe_rank()}
 
 
 def describe_host() -> Dict[str, str]:
-    """Describe what all ranks of a host share: system, container, code, CPUs, GPUs and network."""
+    """Describe what all ranks of a host share, as name -> text ("cpu_model" and so on).
+
+    These are system, container, code, CPUs, GPUs and network.
+    """
     return {
         **describe_system(),
         **describe_container(),
@@ -89,9 +92,10 @@ def describe_host() -> Dict[str, str]:
 
 
 def describe_rank() -> Dict[str, str]:
-    """Describe what may differ between a host's ranks: affinity, limits, libraries, environment.
+    """Describe what may differ between a host's ranks, as name -> text.
 
-    Call this after libraries are loaded.
+    These are affinity, limits, libraries and environment variables. Call this after libraries are
+    loaded.
     """
     return {
         **describe_binding(),
@@ -104,9 +108,10 @@ def describe_rank() -> Dict[str, str]:
 def gather_platforms(
     case: "Case", world: Any, rank_info: "RankInfo"
 ) -> "Tuple[Dict[str, str], Tuple[HostPlatform, ...]]":
-    """Gather the facts of all hosts to rank 0, as `Record.platform` and `Record.hosts`.
+    """Gather the facts of all hosts (name -> text) to rank 0, as of `merge_platforms`.
 
-    All ranks must call this; on the others the result is empty.
+    The results are `Record.platform` and `Record.hosts`. All ranks must call this; on the others
+    the result is empty.
     """
     of_host = describe_host() if rank_info.local_rank == 0 else {}
     of_rank = describe_rank()
@@ -146,7 +151,7 @@ def _merge_ranks(ranks: List[Told]) -> Facts:
 
 
 def _find_other(facts: Facts, platform: Facts) -> Facts:
-    """Return the facts of a host that differ from rank 0's, with "" for a missing one."""
+    """Return the `facts` of a host that differ from `platform`, with "" for a missing one."""
     names = dict.fromkeys([*facts, *platform])
     return {
         name: facts.get(name, "") for name in names if facts.get(name, "") != platform.get(name, "")
@@ -154,5 +159,5 @@ def _find_other(facts: Facts, platform: Facts) -> Facts:
 
 
 def describe_job() -> Dict[str, str]:
-    """Return Slurm's variables that describe this job; empty without Slurm."""
+    """Return Slurm's environment variables that describe this job, by name; {} without Slurm."""
     return {name: os.environ[name] for name in _JOB_VARIABLES if name in os.environ}

@@ -26,9 +26,10 @@ DEFAULT_ROCM = "/opt/rocm"
 
 
 def describe_gpus() -> Dict[str, str]:
-    """Describe the GPUs that NVML or AMD SMI list, with equal values listed once; {} without any.
+    """Describe the GPUs that NVML or AMD SMI list, as name -> text; {} without any.
 
-    Limits are the current ones: the enforced power limit and the maximum clock.
+    Names are "gpu_models" and so on; a text lists the distinct values. Limits are the current ones:
+    the enforced power limit and the maximum clock.
     """
     nvml = load_nvml()
     if nvml is None:
@@ -88,7 +89,7 @@ def _count_nvlinks(nvml: Any, handle: Any) -> str:
 
 
 def _describe_topology(nvml: Any, handles: List[Any]) -> str:
-    """Count the pairs of GPUs by their connection, the closest first."""
+    """Count the pairs of GPUs by their connection, closest first: "4 x host bridge, ..."."""
     levels = Counter(
         ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", *pair) for pair in combinations(handles, 2)
     )
@@ -97,19 +98,19 @@ def _describe_topology(nvml: Any, handles: List[Any]) -> str:
 
 
 def _format_cuda(version: Any) -> str:
-    """Format NVML's CUDA version: 12040 -> "12.4"."""
+    """Format NVML's CUDA version: 12040 -> "12.4", None -> ""."""
     return "" if version is None else f"{version // 1000}.{version % 1000 // 10}"
 
 
 def describe_rocm(root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """Return the version of ROCm in this host or container; {} without ROCm."""
+    """Return {"rocm": version} of this host or container; {} without ROCm."""
     folder = environ.get("ROCM_PATH") or DEFAULT_ROCM
     version = read_text(root / folder.lstrip("/") / ".info" / "version")
     return drop_empty({"rocm": version.strip()})
 
 
 def _describe_amd_gpus() -> Dict[str, str]:
-    """Describe AMD's GPUs of this host, with equal values listed once; {} without AMD SMI."""
+    """Describe AMD's GPUs of this host as `describe_gpus` does; {} without AMD SMI."""
     amd = amd_smi.load_amd_smi()
     if amd is None:
         return {}

@@ -16,10 +16,11 @@ FAR = "far"
 def describe_gpu_affinity(
     local_rank: int, environ: Mapping[str, str], root: Path = ROOT
 ) -> Dict[str, str]:
-    """Describe the NUMA nodes of this rank's GPU and CPUs, with FAR if the GPU's is another one.
+    """Return the NUMA nodes of this rank's GPU and CPUs, and whether they are NEAR or FAR.
 
-    Returns {} if not known: without NVML, in a virtual machine without NUMA information, and for a
-    MIG instance, which has no PCI address of its own.
+    The keys are gpu_numa_node, cpu_numa_nodes and gpu_affinity. Returns {} if not known: without
+    NVML, in a virtual machine without NUMA information, and for a MIG instance, which has no PCI
+    address of its own.
     """
     nvml = load_nvml()
     if nvml is None:
@@ -65,7 +66,7 @@ def find_cpu_node(node: str, root: Path) -> str:
 
 
 def list_node_cpus(root: Path) -> Dict[int, Set[int]]:
-    """Return the CPUs of each NUMA node, empty for a node that has memory alone."""
+    """Return the CPU numbers of each NUMA node, by number; empty for a node of memory alone."""
     return {
         int(path.name[len("node") :]): parse_ranges(read_text(path / "cpulist"))
         for path in list_folder(root / NODES, "node[0-9]*")
@@ -73,7 +74,7 @@ def list_node_cpus(root: Path) -> Dict[int, Set[int]]:
 
 
 def parse_ranges(text: str) -> Set[int]:
-    """Parse a list in Linux's cpulist format, such as "0-3,8", which may be empty."""
+    """Parse a list in Linux's cpulist format: "0-3,8" -> {0, 1, 2, 3, 8}, "" -> the empty set."""
     numbers: Set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")

@@ -18,7 +18,7 @@ NODES = "sys/devices/system/node"
 
 
 def join_distinct(values: Iterable[str]) -> str:
-    """Join the distinct nonempty values, in order of first appearance."""
+    """Join the distinct nonempty values by ", ", in order of first appearance."""
     return ", ".join(dict.fromkeys(filter(None, values)))
 
 
@@ -28,7 +28,10 @@ def drop_empty(facts: Dict[str, str]) -> Dict[str, str]:
 
 
 def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
-    """Describe all CPUs and memory of the host, not only this process's share (sysfs, /proc)."""
+    """Describe all CPUs and memory of the host, as name -> text ("cpu_model" and so on).
+
+    Not only this process's share. `root` has the host's sys and proc.
+    """
     cpu = root / "sys/devices/system/cpu"
     # without those of memory alone, which the same hosts may have or not
     nodes = [n for n in list_folder(root / NODES, "node[0-9]*") if read_text(n / "cpulist")]
@@ -83,7 +86,10 @@ def _count(items: Sized) -> str:
 
 
 def describe_binding(root: Path = ROOT) -> Dict[str, str]:
-    """Describe the CPU and memory affinity (sched_getaffinity(2), proc_pid_status(5))."""
+    """Describe the CPU and memory affinity of this process, as name -> text.
+
+    cpus_allowed is a count, cpu_list and memory_nodes are lists such as "0-3,8".
+    """
     cpus = sorted(os.sched_getaffinity(0))
     status = read_text(root / "proc/self/status")
     nodes = re.search(r"^Mems_allowed_list:\s*(\S+)", status, re.M)
@@ -108,7 +114,10 @@ def format_ranges(numbers: List[int]) -> str:
 
 
 def describe_network(root: Path = ROOT) -> Dict[str, str]:
-    """Describe the physical interfaces and bonds that are up, and the InfiniBand ports."""
+    """Describe "network", the physical interfaces and bonds that are up, and "infiniband" ports.
+
+    Each is a text; one without a value is left out.
+    """
     interfaces = filter(None, map(_describe_interface, list_folder(root / "sys/class/net")))
     ports = list_folder(root / "sys/class/infiniband", "*/ports/*")
     return drop_empty(

@@ -47,7 +47,10 @@ _UNLIMITED_BYTES = 2**60
 
 
 def describe_system(root: Path = ROOT) -> Dict[str, str]:
-    """Describe the kernel and the distribution, which may be that of a container."""
+    """Describe kernel and distribution, as name -> text ("kernel", "os" and so on).
+
+    The distribution may be that of a container. Unknown texts are left out.
+    """
     release = re.search(r'^PRETTY_NAME="?([^"\n]*)', read_text(root / "etc/os-release"), re.M)
     huge_pages = read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")
     options = read_text(root / "proc/cmdline").split()
@@ -70,10 +73,10 @@ def describe_system(root: Path = ROOT) -> Dict[str, str]:
 def describe_container(
     root: Path = ROOT, environ: Mapping[str, str] = os.environ
 ) -> Dict[str, str]:
-    """Describe the container of this process, with its image if known; {} outside a container.
+    """Describe the container of this process, as name -> text; {} outside a container.
 
-    The job script's variables come first, since Podman reports its image to privileged containers
-    only.
+    "container" is the runtime; image and digest are given if known. The job script's variables come
+    first, since Podman reports its image to privileged containers only.
     """
     runtime = environ.get("DLPERF_SLURM_CONTAINER")
     if runtime:
@@ -103,7 +106,7 @@ def describe_container(
 
 
 def describe_code(package: Path = Path(__file__).parents[2]) -> Dict[str, str]:
-    """Compute a digest of all Python files of the package that is running."""
+    """Return {"code_digest": ...}, a digest of all Python files of the package that is running."""
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -112,7 +115,10 @@ def describe_code(package: Path = Path(__file__).parents[2]) -> Dict[str, str]:
 
 
 def describe_libraries(root: Path = ROOT) -> Dict[str, str]:
-    """List the file names of this process's communication, BLAS, threading and memory libraries."""
+    """Return {"libraries": file names} of communication, BLAS, threading and memory libraries.
+
+    They are those that this process has loaded; {} if there are none.
+    """
     paths = {
         Path(line.split(None, 5)[5]).name
         for line in read_text(root / "proc/self/maps").splitlines()
@@ -153,7 +159,7 @@ def _list_memory_limits(root: Path) -> Iterator[int]:
 
 
 def _list_cpu_limits(root: Path) -> Iterator[float]:
-    """Yield CPU limits in CPUs: quota / period, both in microseconds."""
+    """Yield the limits of this process's cgroups in CPUs: quota / period, both in microseconds."""
     for folder in _list_cgroups(root, "cpu"):
         quota, _, period = read_text(folder / "cpu.max").partition(" ")
         quota = quota or read_text(folder / "cpu.cfs_quota_us")

@@ -25,7 +25,7 @@ class RendezvousSettings:
     interface: str = ""
 
     def list_words(self) -> List[str]:
-        """Format the values that differ from the defaults as options of the worker."""
+        """Format values that are not the defaults as the worker's options: ["--ranks=slurm"]."""
         options = {
             "ranks": self.ranks if self.ranks != MPI else "",
             "host-suffix": self.host_suffix,

@@ -60,13 +60,13 @@ class MpiWorld(World):
         return rows
 
     def make_sum(self, values: Any) -> Optional[Callable[[], None]]:
-        """Return a function that all-reduces (sums) an array in host memory in place."""
+        """Return a function that sums the NumPy array `values` over all ranks in place."""
         from mpi4py import MPI
 
         return lambda: self._communicator.Allreduce(MPI.IN_PLACE, values)
 
     def describe_versions(self) -> Dict[str, str]:
-        """Return the versions of mpi4py and of the MPI library."""
+        """Return {"mpi4py": version, "mpi": name and version of the MPI library}."""
         import mpi4py
         from mpi4py import MPI
 
@@ -78,7 +78,10 @@ class SocketWorld(World):
     """The ranks of one array task, joined over sockets without MPI."""
 
     def __init__(self, rendezvous: RendezvousSettings, case: Case, attempt_dir: Path) -> None:
-        """Wait for all ranks to connect; raises PlacementError if they do not."""
+        """Wait for all ranks to connect; raises PlacementError if they do not.
+
+        The failure of a rank that is lost later is written to `attempt_dir`.
+        """
         place = read_rank_environment(rendezvous.ranks, os.environ)
         if place.size != case.world_size:
             raise PlacementError(
@@ -99,7 +102,10 @@ class SocketWorld(World):
         self.barrier()
 
     def gather_rows(self, values: Sequence[float]) -> Any:
-        """Gather rows, as `MpiWorld.gather_rows` does."""
+        """Gather equally long rows to an array [ranks, values] on rank 0, None elsewhere.
+
+        Raises ValueError on all ranks if the rows differ in length or have too many values in all.
+        """
         import numpy
 
         row = numpy.asarray(values, "float64")
@@ -120,7 +126,10 @@ RankWorld = Union[MpiWorld, SocketWorld]
 
 
 def join_ranks(rendezvous: RendezvousSettings, case: Case, attempt_dir: Path) -> RankWorld:
-    """Join all ranks of the case; raises PlacementError if not all of them connect."""
+    """Join all ranks of the case, by MPI or sockets; return their communicator.
+
+    Raises PlacementError if not all of them connect over sockets.
+    """
     if rendezvous.ranks == MPI:
         return MpiWorld()
     # if set, the framework's own rendezvous would connect to torchrun's store on another port
@@ -129,7 +138,10 @@ def join_ranks(rendezvous: RendezvousSettings, case: Case, attempt_dir: Path) ->
 
 
 def read_secret(environ: Mapping[str, str]) -> bytes:
-    """Return the secret of the array task's ranks; raises PlacementError if it is not set."""
+    """Return the secret of the array task's ranks from SECRET_VARIABLE, which is hexadecimal.
+
+    Raises PlacementError if it is not set.
+    """
     try:
         secret = bytes.fromhex(environ.get(SECRET_VARIABLE, ""))
     except ValueError:

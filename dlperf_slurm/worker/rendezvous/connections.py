@@ -55,8 +55,9 @@ def choose_ports(launch: str, secret: bytes) -> List[int]:
 def connect_ranks(
     place: RankEnvironment, secret: bytes, seconds: float = START_SECONDS
 ) -> Connections:
-    """Connect rank 0 with all other ranks; raises PlacementError after `seconds`.
+    """Connect rank 0 with all other ranks; return this rank's connections, and all hosts by rank.
 
+    Raises PlacementError after `seconds`.
     `place` is the rank's environment, `secret` is known to all ranks of the launch.
     """
     deadline = time.monotonic() + seconds
@@ -168,7 +169,7 @@ def _listen(host: str, ports: List[int]) -> socket.socket:
 
 
 def _find_address(host: str) -> Tuple[int, str]:
-    """Return the family and the address of `host`, IPv4 if it has one.
+    """Return the address family of `host` (AF_INET for IPv4, if it has one) and its address.
 
     The address is '' (all addresses) if only this host knows `host` by it, as by 127.0.1.1.
     """

@@ -44,7 +44,7 @@ def choose_network(rank_info: RankInfo, world: Any, rendezvous: RendezvousSettin
 
 
 def add_suffix(host: str, suffix: str) -> str:
-    """Return the name of a host on another network: its short name plus the suffix."""
+    """Return a host's name on another network: its short name plus the suffix; unchanged for ''."""
     return host.partition(".")[0] + suffix if suffix else host
 
 

@@ -79,7 +79,7 @@ class SocketCommunicator:
         return self
 
     def Ibarrier(self) -> "SocketCommunicator":
-        """Announce that this rank is failing; return a request whose `Test` is for all ranks."""
+        """Announce that this rank fails; return a request whose `Test` says if all ranks have."""
         if self._rank == 0:
             self._count_failing(0)
         else:
@@ -160,7 +160,7 @@ class SocketCommunicator:
             os._exit(exit_code)
 
     def _send_to_peers(self, name: str, value: Any = None, left_out: Optional[int] = None) -> None:
-        """Send a control message to all peers that are still connected, except rank `left_out`."""
+        """Send a control message, (name, value), to all connected peers except rank `left_out`."""
         for peer, channel in self._channels.items():
             if peer != left_out:
                 with suppress(OSError):

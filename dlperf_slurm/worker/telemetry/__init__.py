@@ -55,7 +55,10 @@ class Sampler:
             self._start([self._host, "--interval", str(interval_seconds), *sources])
 
     def await_ready(self) -> None:
-        """Wait up to READY_SECONDS until the process can sample; call before the warm-up."""
+        """Wait up to READY_SECONDS until the process can sample, else end the process.
+
+        Call this before the warm-up.
+        """
         if self._process is None:
             return
         output = cast(IO[bytes], self._process.stdout)
@@ -74,7 +77,10 @@ class Sampler:
         self._say(END)
 
     def finish(self) -> HostSamples:
-        """End the process and return the samples between `start_window` and `end_window`."""
+        """End the process and return the samples between `start_window` and `end_window`.
+
+        If that failed, there are none, and `problem` of the result says why.
+        """
         process, self._process = self._process, None
         if process is None:
             return HostSamples(self._host, problem=self._problem)
@@ -120,7 +126,10 @@ def end_process(process: "subprocess.Popen[bytes]") -> None:
 
 
 def choose_sources(case: Case, rank_info: RankInfo) -> List[str]:
-    """List what this rank samples, as arguments of the sampling process; may be empty."""
+    """List what this rank samples, as arguments of the sampling process; [] for nothing.
+
+    "--is-host" for the host, "--device=LOCAL_RANK=GPU" for each GPU.
+    """
     devices = choose_devices(case, rank_info, os.environ)
     host = ["--is-host"] if rank_info.local_rank == 0 else []
     return host + [f"--device={rank}={gpu}" for rank, gpu in devices.items()]
@@ -140,9 +149,10 @@ def read_samples(output: bytes) -> HostSamples:
 def gather_telemetry(
     world: Any, sampler: Sampler, attempt_dir: Path
 ) -> Tuple[Tuple[Telemetry, ...], Dict[str, str]]:
-    """Gather `Record.telemetry` to rank 0, with the sampling problems for `Record.platform`.
+    """Gather a summary of each device and host to rank 0, for `Record.telemetry`.
 
-    Rank 0 also writes all samples to SAMPLES_FILE. All ranks must call this.
+    Also returns {"telemetry": problems} for `Record.platform`, or {} without any. Rank 0 also
+    writes all samples to SAMPLES_FILE. All ranks must call this.
     """
     samples = world.gather(sampler.finish())
     problems = [f"{one.host}: {one.problem}" for one in samples if one.problem]
@@ -152,7 +162,7 @@ def gather_telemetry(
 
 
 def write_samples(path: Path, samples: Sequence[HostSamples]) -> None:
-    """Write all columns of all series to an .npz file, atomically."""
+    """Write all columns of all series to an .npz file, atomically, as HOST/DEVICE/COLUMN."""
     import numpy
 
     arrays = {

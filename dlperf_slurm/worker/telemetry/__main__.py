@@ -80,7 +80,8 @@ def main(arguments: Sequence[str]) -> int:
 def lower_priority(rank_pid: int, proc: Path = PROC) -> None:
     """Take the lowest priority, and move to CPUs that no rank of this host may use.
 
-    If the ranks may use all CPUs of the job, the affinity stays: the kernel enforces the cpuset.
+    `rank_pid` is one of these ranks. If the ranks may use all CPUs of the job, the affinity stays:
+    the kernel enforces the cpuset.
     """
     os.nice(LEAST_PRIORITY)
     free = set(range(os.cpu_count() or 1)) - find_busy_cpus(rank_pid, proc)
@@ -91,7 +92,7 @@ def lower_priority(rank_pid: int, proc: Path = PROC) -> None:
 
 
 def find_busy_cpus(rank_pid: int, proc: Path = PROC) -> Set[int]:
-    """Return the CPUs that the ranks of this host may use; ranks are siblings of `rank_pid`."""
+    """Return the CPUs that the ranks of this host may use: `rank_pid` and its siblings."""
     processes = read_processes(proc)
     own = processes.get(rank_pid)
     siblings = [pid for pid, one in processes.items() if own and one.parent == own.parent]
@@ -108,8 +109,8 @@ def sample_window(
 ) -> HostSamples:
     """Take one sample at START, one per interval and one at END; return them at STOP.
 
-    START, END and STOP are commands of the rank. `is_host` adds the CPU use of the host. Raises
-    RankGoneError.
+    START, END and STOP are commands of the rank on standard input. `sources` are devices and host
+    (`read`, `read_errors`); `is_host` adds the host's CPU use. Raises RankGoneError.
     """
     samples = TelemetrySamples(sources)
     await_command(START)
@@ -131,7 +132,7 @@ def sample_window(
 def await_command(word: bytes, due: Optional[float] = None) -> bool:
     """Wait until the rank sends the command `word`; return False if it does not by time `due`.
 
-    `due` is a monotonic time. Raises RankGoneError.
+    `due` is a monotonic time, None for no limit. Raises RankGoneError if the rank has ended.
     """
     timeout = None if due is None else max(0.0, due - time.monotonic())
     if not select.select([sys.stdin], [], [], timeout)[0]:
@@ -143,7 +144,7 @@ def await_command(word: bytes, due: Optional[float] = None) -> bool:
 
 
 def read_cpu_seconds() -> float:
-    """Return the user and system CPU time of this process."""
+    """Return the user and system CPU time of this process together, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 

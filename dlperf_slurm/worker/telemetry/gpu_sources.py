@@ -51,7 +51,7 @@ class NvidiaSource:
             ask(nvml, "nvmlDeviceRegisterEvents", handle, XID_EVENT, self._events)
 
     def read(self) -> Dict[str, float]:
-        """Take one sample; NaN for what NVML does not report."""
+        """Take one sample, by column such as POWER (watts); NaN for what NVML does not report."""
         use = self._ask("nvmlDeviceGetUtilizationRates")
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         clock = self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
@@ -68,7 +68,10 @@ class NvidiaSource:
         }
 
     def read_errors(self) -> Dict[str, int]:
-        """Read the error counters that NVML reports, and the Xid errors since this was opened."""
+        """Read the error counters that NVML reports, by name such as "PCIe replays".
+
+        Xid errors count since this source was opened.
+        """
         links = range(self._nvml.NVML_NVLINK_MAX_LINKS)
         # of the link layer: 0 are its replays, 1 its recoveries
         of_links = [
@@ -105,7 +108,7 @@ class AmdSource:
         self._residencies: Dict[str, int] = {}
 
     def read(self) -> Dict[str, float]:
-        """Take one sample; NaN for what AMD SMI does not report."""
+        """Take one sample, by column such as POWER (watts); NaN for what is not reported."""
         power = self._ask("get_power_info")
         clock = self._ask("get_clock_info", self._amd.AmdSmiClkType.GFX)
         temperature = self._ask(
@@ -126,7 +129,7 @@ class AmdSource:
         }
 
     def read_errors(self) -> Dict[str, int]:
-        """Read the error counters that AMD SMI reports."""
+        """Read the error counters that AMD SMI reports, by name such as "PCIe replays"."""
         ecc = self._ask("get_gpu_total_ecc_count")
         pcie = (self._ask("get_pcie_info") or {}).get("pcie_metric")
         told = {
@@ -137,7 +140,7 @@ class AmdSource:
         return _drop_unknown(told)
 
     def _read_joules(self) -> float:
-        """Read the energy counter, whose resolution AMD SMI reports in microjoules."""
+        """Read the energy counter, in joules; NaN if AMD SMI does not report it."""
         counter = self._ask("get_energy_count")
         count = amd_smi.pick(counter, "energy_accumulator", "power")
         unit = amd_smi.pick(counter, "counter_resolution")
@@ -205,7 +208,10 @@ def choose_devices(case: Case, rank_info: RankInfo, environ: Mapping[str, str]) 
 
 
 def list_visible_devices(case: Case, environ: Mapping[str, str]) -> List[str]:
-    """List the devices visible to ranks, at most as many as there are ranks on the host."""
+    """List the GPUs visible to this process, as indices or UUIDs.
+
+    At most as many as the case has ranks per host.
+    """
     nvml = load_nvml()
     if nvml is not None:
         return list_seen(nvml, environ)[: case.devices_per_node]

@@ -77,7 +77,7 @@ class HostSamples:
 
 
 def summarize_samples(samples: Sequence[HostSamples]) -> Tuple[Telemetry, ...]:
-    """Summarize each series, in the order of the ranks; a host comes before its devices."""
+    """Summarize each device's or host's series, in the order of ranks; hosts precede devices."""
     return tuple(_summarize(one, series) for one in samples for series in one.series)
 
 
@@ -132,13 +132,13 @@ def _find_energy(series: DeviceSeries) -> Tuple[float, float]:
 
 
 def _list_pairs(series: DeviceSeries, column: str) -> List[Tuple[float, float]]:
-    """List (seconds, value) of the samples that are not NaN."""
+    """List (seconds, value) of the samples of a column that are not NaN; [] without that column."""
     values = series.columns.get(column, [])
     return [pair for pair in zip(series.columns[SECONDS], values) if pair[1] == pair[1]]
 
 
 def _find_utilization(series: DeviceSeries) -> float:
-    """Compute the utilization, 0 ... 1: of a host from CPU counters, of a device from NVML."""
+    """Compute the mean utilization, 0 ... 1: of a host from CPU counters, of a GPU from samples."""
     busy, total = series.list_known(BUSY), series.list_known(TOTAL)
     if len(total) > 1 and total[-1] > total[0]:
         return (busy[-1] - busy[0]) / (total[-1] - total[0])
@@ -165,5 +165,5 @@ def _name_reasons(bits: List[float]) -> Tuple[str, ...]:
 
 
 def list_throttle_reasons(bits: int) -> Tuple[str, ...]:
-    """List the names of the throttle reasons in NVML's bits."""
+    """List the names of the throttle reasons in NVML's bits, such as "power cap"."""
     return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)

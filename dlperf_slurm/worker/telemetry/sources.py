@@ -48,7 +48,7 @@ class HostSource:
         self._ports = list_folder(root / "sys/class/infiniband", "*/ports/*")
 
     def read(self) -> Dict[str, float]:
-        """Take one sample; NaN for energy that is not readable."""
+        """Take one sample, by column such as MEMORY (bytes); NaN for unreadable energy."""
         times = self._psutil.cpu_times()
         # guest time is already included in user time (proc_stat(5))
         total = times.user + times.nice + times.system + times.idle + times.iowait
@@ -62,7 +62,7 @@ class HostSource:
         }
 
     def read_errors(self) -> Dict[str, int]:
-        """Read the error counters of the InfiniBand and RoCE ports."""
+        """Read the error counters of the InfiniBand and RoCE ports, by name "PORT COUNTER"."""
         counters = {
             f"{port.parents[1].name}/{port.name} {path.partition('/')[2]}": _read_number(
                 port / path
@@ -83,13 +83,13 @@ class CraySource:
         self._counter = counter
 
     def read(self) -> Dict[str, float]:
-        """Take one sample; NaN if the counter cannot be read."""
+        """Take one sample of the node: {ENERGY: joules}; NaN if the counter cannot be read."""
         # "214527 J 1571234567890 us"
         joules = read_text(self._counter).partition(" ")[0]
         return {ENERGY: float(joules) if joules else math.nan}
 
     def read_errors(self) -> Dict[str, int]:
-        """Return none, as there are no error counters."""
+        """Return {}: there are no error counters."""
         return {}
 
 
@@ -108,7 +108,10 @@ class CommandSource:
         self._started = -math.inf
 
     def read(self) -> Dict[str, float]:
-        """Take what the command has printed since the last sample; NaN for none."""
+        """Return {ENERGY: joules, POWER: watts} as the command printed since the last sample.
+
+        NaN for a value that it did not print. Starts the command again when it is due.
+        """
         now, text, process = time.monotonic(), "", self._process
         is_due = now > self._started + COMMAND_SECONDS
         if process is not None and (is_due or process.poll() is not None):
@@ -133,12 +136,12 @@ class CommandSource:
         }
 
     def read_errors(self) -> Dict[str, int]:
-        """Return none, as there are no error counters."""
+        """Return {}: there are no error counters."""
         return {}
 
 
 def _read_printed(process: "subprocess.Popen[bytes]") -> str:
-    """Read what a process has printed, without waiting for its children."""
+    """Return what an ended process has printed, without waiting for its children."""
     output = cast(IO[bytes], process.stdout)
     os.set_blocking(output.fileno(), False)
     return (output.read() or b"").decode("utf-8", "replace")
@@ -147,7 +150,10 @@ def _read_printed(process: "subprocess.Popen[bytes]") -> str:
 def open_host(
     environ: Mapping[str, str], root: Path = ROOT
 ) -> Iterator[Union[HostSource, CraySource, CommandSource]]:
-    """Yield the sources of a host: its CPUs and memory, if psutil is installed, and the node."""
+    """Yield the sources of a host's samples: CPUs and memory, if psutil is installed, and the node.
+
+    The node's energy is from the site's command in ENERGY_VARIABLE, or Cray's counter.
+    """
     try:
         import psutil
     except ImportError:

@@ -33,14 +33,17 @@ class CompilationCache:
             self._events[event] += 1
 
     def describe(self) -> str:
-        """Return "cached", "partly cached" or "compiled", of all programs so far."""
+        """Return "cached", "partly cached" or "compiled": all, some or no programs were cached.
+
+        That is, of the programs that this process has needed so far.
+        """
         if not self._events[HIT]:
             return "compiled"
         return "partly cached" if self._events[MISS] else "cached"
 
 
 def make_folder() -> Path:
-    """Make the folder, with mode 0700, and remove its oldest entries.
+    """Make the folder of JAX's cache, with mode 0700, remove its oldest entries, and return it.
 
     Raises PermissionError if another user could change it: programs are loaded from it.
     """

@@ -84,7 +84,7 @@ def read_versions(device: jax.Device) -> Dict[str, str]:
 
 
 def place(values: Any, sharding: NamedSharding) -> Array:
-    """Return a global array made of each process's part; 64-bit numbers become 32-bit ones."""
+    """Return a global array made of each process's part, `values`; 64-bit types become 32-bit."""
     return jax.make_array_from_process_local_data(sharding, values)
 
 
@@ -97,7 +97,10 @@ def pin(batch: Dict[str, Any], device: jax.Device) -> Arrays:
 
 
 def load_batch(staged: Arrays, mesh: Mesh) -> Arrays:
-    """Copy this rank's batch to its device, as its part of the global batch; does not wait."""
+    """Copy this rank's batch to its device; return it as its part of the global batch.
+
+    `staged` is name -> array in host memory, from `pin`. Does not wait for the copy.
+    """
     own = jax.device_put(staged, SingleDeviceSharding(mesh.local_devices[0]))
     sharding = NamedSharding(mesh, P(RANKS))
     return {
@@ -109,7 +112,7 @@ def load_batch(staged: Arrays, mesh: Mesh) -> Arrays:
 
 
 def take_own(tree: Any) -> Any:
-    """Return a tree of arrays with this rank's part of each global array, on its device."""
+    """Replace each global array of a tree by this rank's part of it, on its device."""
     return jax.tree.map(lambda values: values.addressable_data(0), tree)
 
 

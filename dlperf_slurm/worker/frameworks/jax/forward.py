@@ -51,7 +51,10 @@ class LossScale(NamedTuple):
 
 
 def make_loss_scale(case: Case) -> Optional[LossScale]:
-    """Return the initial dynamic loss scale, in host memory; None for a constant scale or none."""
+    """Return the initial dynamic loss scale, in host memory.
+
+    None for a case with a constant loss scale, or without loss scaling.
+    """
     if case.axes.precision != "amp-fp16" or case.axes.constant_loss_scale:
         return None
     return LossScale(numpy.float32(INITIAL_SCALE), numpy.int32(0))
@@ -87,9 +90,9 @@ class State(NamedTuple):
 
 
 def make_state_specs(weights: Any, optimizer: Any) -> State:
-    """Return a State of partition specs: the given ones of weights and optimizer state.
+    """Return a State of JAX PartitionSpecs: the given ones for weights and optimizer state.
 
-    The other fields are replicated, or one per rank.
+    Those of the other fields are for replicated arrays, or for arrays with a part per rank.
     """
     return State(weights, P(RANKS), P(RANKS), optimizer, P(), P(), P(RANKS))
 
@@ -109,7 +112,7 @@ class Forward:
         self._attention_taken: Set[str] = set()
 
     def describe_attention(self) -> str:
-        """Return what computes attention in all traced functions; '' for a model without attention.
+        """Return what computes attention, such as "cuDNN"; '' for a model without attention.
 
         If cuDNN could not be used, the text has the reason too.
         """
@@ -120,13 +123,16 @@ class Forward:
     def compute_logits(
         self, weights: Arrays, state: State, batch: Arrays, is_training: bool
     ) -> Tuple[Any, Arrays]:
-        """Return the logits, and the running statistics as updated by this batch."""
+        """Return the logits of a batch, and the running statistics that it updated, by name.
+
+        The statistics are {} in evaluation. `state` has statistics and dropout keys.
+        """
         scope = self.make_scope(weights, state, is_training)
         logits = self.model(scope, *self._work.take_inputs(batch))
         return logits, scope.new_statistics
 
     def make_scope(self, weights: Arrays, state: State, is_training: bool) -> Scope:
-        """Return the Scope for the layers of one forward pass."""
+        """Return the Scope from which the layers read weights and settings in one forward pass."""
         axes = self._split_axes
         return Scope(
             weights=weights if axes is None else GatheredWeights(weights, axes, self._gather),
@@ -145,7 +151,7 @@ class Forward:
 
 
 def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, str]:
-    """Return which implementation of attention to use, and why cuDNN cannot be used ('' if it can).
+    """Return the implementation of attention to use, XLA or CUDNN, and why cuDNN fails, or ''.
 
     cuDNN is used for 16-bit types on a GPU that has the kernels. To find out, attention alone is
     compiled, for one head of one sample, so that a GPU or length without a kernel is noticed before
@@ -204,6 +210,9 @@ class Evaluation:
 def compile_over_ranks(
     function: Any, mesh: Mesh, in_specs: Any, out_specs: Any, **options: Any
 ) -> Any:
-    """Map a function of one rank's data over the mesh (shard_map), and jit it."""
+    """Map a function of one rank's data over the mesh (shard_map), and jit it with `options`.
+
+    `in_specs` and `out_specs` are the PartitionSpecs of its arguments and results.
+    """
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
     return jax.jit(mapped, **options)

@@ -50,7 +50,10 @@ class Scope:
         return jax.random.fold_in(self.key, self.keys_taken)
 
     def run(self, block: "Block", *arrays: Any) -> Any:
-        """Call a block in this scope; with activation checkpointing, keep only its inputs."""
+        """Call a block of layers in this scope, and return its result.
+
+        With activation checkpointing only the inputs are kept: the backward pass calls it again.
+        """
         if not (self.is_training and self.is_checkpointed):
             return block(self, *arrays)
 
@@ -183,7 +186,7 @@ class BatchNorm2d:
         return ((values - mean) * scale + bias).astype(x.dtype)
 
     def measure(self, scope: Scope, x: Array) -> Tuple[Array, Array]:
-        """Return the batch's mean and biased variance, and update the running statistics."""
+        """Return mean and biased variance of x per channel, and update the running statistics."""
         axes = [axis for axis in range(x.ndim) if axis != scope.channel_axis]
         mean, variance = x.mean(axes), x.var(axes)
         count = x.size // x.shape[scope.channel_axis]
@@ -234,7 +237,7 @@ def attend(
     is_causal: bool = False,
     seen: Optional[Array] = None,
 ) -> Array:
-    """Scaled dot-product attention: query, result [batch, length, heads, head_size].
+    """Compute scaled dot-product attention: query, result [batch, length, heads, head_size].
 
     `key` and `value` may have fewer heads (grouped-query attention). With `seen` (int32 []), only
     their first `seen` positions count, and XLA's implementation is used whatever the scope says. On
@@ -287,7 +290,7 @@ def attend_evenly(
 
 
 def max_pool(scope: Scope, x: Array, size: int, stride: int, padding: int) -> Array:
-    """Return the maxima of size x size windows."""
+    """Return the maxima of size x size windows of images x, in the scope's layout."""
     window, strides, pads = [1] * x.ndim, [1] * x.ndim, [(0, 0)] * x.ndim
     for axis in scope.image_axes:
         window[axis], strides[axis], pads[axis] = size, stride, (padding, padding)

@@ -24,7 +24,10 @@ class Cache(NamedTuple):
     values: Array
 
     def fill(self, position: Array, key: Array, value: Array) -> "Cache":
-        """Return the cache with these keys and values stored from `position` on."""
+        """Return the cache with these keys and values stored from `position` on.
+
+        Both are [batch, tokens, kv_heads, head_size].
+        """
         return Cache(
             lax.dynamic_update_slice_in_dim(self.keys, key.astype(self.keys.dtype), position, 1),
             lax.dynamic_update_slice_in_dim(
@@ -158,5 +161,8 @@ def build_model(definition: Definition) -> Llama:
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
-    """Return the mean cross-entropy of the next token over all positions."""
+    """Return the mean cross-entropy of the next token over all positions.
+
+    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
+    """
     return cross_entropy(logits, batch["labels"])

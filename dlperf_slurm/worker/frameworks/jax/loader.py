@@ -28,9 +28,9 @@ Key = Tuple[int, int]
 
 
 def prepare_batch(batch: "Batch", image_layout: str, classes: int) -> "Batch":
-    """Convert a batch to the case's image layout and to 32-bit integers.
+    """Convert a batch, name -> array, to this layout of images ("NHWC") and 32-bit integers.
 
-    With `classes`, labels become class probabilities [..., classes].
+    If `classes` is not 0, labels become class probabilities [..., classes].
     """
     prepared = narrow_integers(spread_labels(batch, classes))
     if "images" in prepared:
@@ -40,7 +40,10 @@ def prepare_batch(batch: "Batch", image_layout: str, classes: int) -> "Batch":
 
 
 def transpose(values: Any, layout: str, new_layout: str) -> Any:
-    """Return a view of images or kernels in another layout, and any other array unchanged."""
+    """Return a view of images or kernels in another layout, such as "NCHW" to "NHWC".
+
+    Any array without as many axes is returned unchanged.
+    """
     if values.ndim != len(layout) or layout == new_layout:
         return values
     return values.transpose([layout.index(axis) for axis in new_layout])
@@ -53,9 +56,9 @@ def open_loader(
     image_layout: str,
     classes: int,
 ) -> "Iterator[Batch]":
-    """Yield a batch per list of keys (epoch, index) in `order`; see `prepare_batch`.
+    """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
 
-    Grain spawns (not forks) its worker processes.
+    Batches are as of `prepare_batch`. Grain spawns (not forks) its worker processes.
     """
     # Grain takes seconds to import
     import grain

@@ -72,6 +72,6 @@ def build_model(definition: Definition) -> ResNet50:
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
     """Return the mean cross-entropy of logits [batch, classes].
 
-    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)

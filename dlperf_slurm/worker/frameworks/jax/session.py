@@ -137,7 +137,10 @@ class JaxSession:
         self._state = self._state._replace(learning_rate=placed)
 
     def predict(self, batch: Dict[str, Any]) -> Any:
-        """Return the logits of `batch`, without the other ranks: they may have fewer batches."""
+        """Return logits, float32 [batch, classes], without the other ranks.
+
+        These may have fewer batches. A smaller batch than the case's is padded.
+        """
         size = self._case.axes.batch_size
         padded = {
             name: numpy.resize(batch[name], (size, *batch[name].shape[1:])) for name in self._inputs
@@ -169,14 +172,14 @@ class JaxSession:
         return CompletionClock(boundaries, lambda: self._losses, jax.block_until_ready)
 
     def reset_peak_memory(self) -> None:
-        """Reset the peak on the CPU only: on a GPU it counts from the start of the process."""
+        """Reset the peak of memory on the CPU; on a GPU it counts from the start of the process."""
         if self._device.platform == "cpu":
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
         """Return the peak of XLA's allocator on a GPU, or of resident memory on the CPU.
 
-        XLA_PYTHON_CLIENT_ALLOCATOR=platform counts nothing: the peak is 0, unknown.
+        With XLA_PYTHON_CLIENT_ALLOCATOR=platform it is 0, unknown: that allocator counts nothing.
         """
         if self._device.platform == "cpu":
             return host.read_peak_resident_bytes()
@@ -243,7 +246,10 @@ def start_session(case: Case, rank_info: RankInfo) -> JaxSession:
 
 
 def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes]:
-    """Place the initial weights on the devices; return them, and the axis that shards each."""
+    """Place the initial weights on the devices; return them by name, and the axis that shards each.
+
+    The axis is None for a weight that every rank has whole.
+    """
     kernel_layout = LAYOUTS[case.axes.memory_format][1]
     weight_type = PURE_TYPES.get(case.axes.precision, numpy.float32)
     weights, axes = {}, {}
@@ -256,7 +262,10 @@ def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes
 
 
 def make_state(case: Case, work: Work, mesh: Mesh, weights: Arrays) -> State:
-    """Return the state for a forward pass, on the devices; training adds the other fields."""
+    """Return the state for a forward pass, on the devices; training adds the other fields.
+
+    It has the weights, the initial running statistics and the dropout keys.
+    """
     per_rank = NamedSharding(mesh, P(RANKS))
     statistics = {
         statistic.name: place(

@@ -52,9 +52,10 @@ def make_shardings(mesh: Mesh, specs: Any) -> Any:
 
 
 def choose_gather(case: Case) -> Gather:
-    """Return the all-gather of sharded weights that the case's device can differentiate.
+    """Return the function that all-gathers a sharded weight, for the case's device.
 
-    The gradient is summed over all ranks in the weight's own type, whatever type was gathered.
+    It takes (part, sharded axis, type to gather in), and can be differentiated. The gradient is
+    summed over all ranks in the weight's own type, whatever type was gathered.
     """
     sum_parts = sum_by_all_to_all if case.device == "cpu" else sum_by_reduce_scatter
     return lambda part, axis, gathered_type: gather(
@@ -64,19 +65,22 @@ def choose_gather(case: Case) -> Gather:
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
 def gather(part: Array, axis: int, gathered_type: Any, own_type: Any, sum_parts: SumParts) -> Array:
-    """All-gather the ranks' parts of a weight along `axis`; `sum_parts` is for the gradient."""
+    """All-gather the ranks' parts of a weight along `axis`, in `gathered_type`.
+
+    The backward pass sums the gradient over the ranks by `sum_parts`, in `own_type`.
+    """
     return lax.all_gather(part.astype(gathered_type), RANKS, axis=axis, tiled=True)
 
 
 def keep_nothing(part: Array, *settings: Any) -> Tuple[Array, None]:
-    """Return the gathered weight, and None to keep for the backward pass."""
+    """Return the weight that `gather` returns, and None: its backward pass needs no arrays."""
     return gather(part, *settings), None
 
 
 def differentiate(
     axis: int, gathered_type: Any, own_type: Any, sum_parts: SumParts, _: None, gradient: Array
 ) -> Tuple[Array]:
-    """Return the gradient of this rank's part from that of the gathered weight."""
+    """Return the gradient of this rank's part from that of the gathered weight, for `gather`."""
     return (sum_parts(gradient.astype(own_type), axis),)
 
 
@@ -112,7 +116,7 @@ class GatheredWeights(Mapping[str, Array]):
         return self.read_as(name, self._weights[name].dtype)
 
     def read_as(self, name: str, gathered_type: Any) -> Array:
-        """Return a whole weight in another type, which is also the type that ranks exchange."""
+        """Return a whole weight in `gathered_type`, in which the ranks also exchange its parts."""
         part, axis = self._weights[name], self._axes[name]
         return (
             part.astype(gathered_type) if axis is None else self._gather(part, axis, gathered_type)
@@ -129,7 +133,10 @@ def gather_again(function: Any) -> Any:
     """Wrap `function` so that its backward pass gathers weights again instead of keeping them."""
 
     def must_keep(_: Any, *__: Any, **parameters: Any) -> bool:
-        """Return whether a result is no gathered weight: `gather` is one call of its all-gather."""
+        """Return whether to keep an operation's result for the backward pass.
+
+        That is any result but a gathered weight, which a call with the all-gather alone returns.
+        """
         called = parameters.get("call_jaxpr")
         return called is None or all(step.primitive is not lax.all_gather_p for step in called.eqns)
 

@@ -45,7 +45,7 @@ class Momentum:
     rule: Rule
 
     def initialize(self, weights: Arrays) -> Arrays:
-        """Return zero velocities, or nothing without momentum."""
+        """Return the optimizer state: a zero velocity per weight, or {} without momentum."""
         return jax.tree.map(jnp.zeros_like, weights) if self.rule.momentum else {}
 
     def make_specs(self, weights: Dict[str, P]) -> Dict[str, P]:
@@ -115,7 +115,8 @@ def to_float32(values: Array) -> Array:
 def clip_gradients(gradients: Arrays, largest_norm: Optional[float], axes: SplitAxes) -> Arrays:
     """Scale all gradients so that their global norm is at most `largest_norm`.
 
-    `axes` says which gradients are sharded, and so summed over the ranks for the norm.
+    Gradients are returned unchanged if it is None. `axes` says which are sharded, and so summed
+    over the ranks for the norm.
     """
     if largest_norm is None:
         return gradients
@@ -273,5 +274,5 @@ def make_zeros(weights: Arrays) -> Arrays:
 
 
 def advance(keys: Array) -> Array:
-    """Return the dropout keys for the next batch."""
+    """Return the dropout keys for the next batch, one per rank, derived from the last `keys`."""
     return jax.vmap(jax.random.split)(keys)[:, 0]

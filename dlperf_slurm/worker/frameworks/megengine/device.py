@@ -40,7 +40,10 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 
 def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays into the parameters of the same names."""
+    """Copy `weights`, (name, NumPy array) each, into the parameters of the same names.
+
+    Raises KeyError or ValueError if the names are not the same.
+    """
     for _, parameter, values in match_weights(parameters, weights):
         # parameters of batch normalization are [1, channels, 1, 1]
         parameter[...] = Tensor(values.reshape(parameter.shape))
@@ -49,7 +52,10 @@ def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, 
 def read_arrays(
     tensors: Dict[str, Tensor], definitions: Iterable[models.Parameter]
 ) -> Dict[str, Any]:
-    """Return float32 copies in host memory, in the definition's layouts."""
+    """Return float32 copies of parameters or gradients in host memory, by name.
+
+    They have the shapes of `definitions`, the model's parameters.
+    """
     return {
         name: numpy.array(tensors[name].numpy(), numpy.float32).reshape(shape)
         for name, shape, *_ in definitions

@@ -20,7 +20,7 @@ Key = Tuple[int, int]
 
 
 def make_tensors(batch: Dict[str, Any]) -> Dict[str, mge.Tensor]:
-    """Copy the arrays to the device as tensors."""
+    """Copy the NumPy arrays of a batch (name -> array) to the default device as tensors."""
     return {name: mge.Tensor(values) for name, values in batch.items()}
 
 
@@ -59,10 +59,11 @@ class Loader(DataLoader):
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
 ) -> "Iterator[Batch]":
-    """Yield a batch per list of keys (epoch, index) in `order`; workers are two batches ahead.
+    """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
 
-    MegEngine can only fork its workers. That is safe, because they only read samples and copy
-    arrays into Plasma's shared memory, and so need none of the rank's threads.
+    Workers are two batches ahead. MegEngine can only fork its workers. That is safe, because they
+    only read samples and copy arrays into Plasma's shared memory, and so need none of the rank's
+    threads.
     """
     samples = Samples(dataset)
     loader = Loader(

@@ -146,11 +146,14 @@ class MegEngineSession:
         return loss
 
     def stage(self, batch: Dict[str, Any]) -> Dict[str, Any]:
-        """Return the batch as NumPy arrays: MegEngine has no host arrays of its own."""
+        """Return the batch, name -> NumPy array, with 32-bit integers and labels as needed.
+
+        MegEngine has no host arrays of its own.
+        """
         return narrow_integers(spread_labels(batch, self._classes))
 
     def load(self, staged: Dict[str, Any]) -> None:
-        """Copy the batch into the tensors that a trace is bound to."""
+        """Copy a staged batch, name -> array, into the tensors that a compiled trace uses."""
         for name, tensor in make_tensors(staged).items():
             self._batch[name][...] = tensor
 

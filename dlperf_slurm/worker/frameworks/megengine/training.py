@@ -39,7 +39,8 @@ def group_by_decay(
 ) -> List[Dict[str, Any]]:
     """Return optimizer parameter groups: with weight decay for matrices and kernels, else without.
 
-    Biases and normalization weights have one dimension in the definition and do not decay.
+    `parameters` are by name, `definitions` their names and shapes. Biases and normalization weights
+    have one dimension there and do not decay.
     """
     groups: Dict[bool, List[Parameter]] = {True: [], False: []}
     for name, shape, *_ in definitions:
@@ -51,7 +52,7 @@ def group_by_decay(
 
 
 def make_scaler(case: Case) -> Optional[amp.GradScaler]:
-    """Return the case's loss scaler, or None if nothing is scaled."""
+    """Return the loss scaler of the case, constant or dynamic, or None if nothing is scaled."""
     if case.axes.constant_loss_scale:
         # growth_interval 0: neither checks for an overflow nor changes the scale
         return amp.GradScaler(init_scale=case.axes.constant_loss_scale, growth_interval=0)
@@ -107,9 +108,10 @@ class NcclAverage:
 def make_average(
     case: Case, rank_info: RankInfo, parameters: List[Parameter]
 ) -> Tuple[Callable[[], None], List[Any]]:
-    """Return a function and callbacks that together average gradients over the ranks.
+    """Return a function and gradient callbacks that together average gradients over the ranks.
 
-    Call the function after a step's backward pass, and run the callbacks within it.
+    Call the function after a step's last backward pass; give the callbacks to the GradManager. The
+    mean is by MPI or NCCL, as the case asks.
     """
     if rank_info.world_size == 1:
         return do_nothing, []
@@ -125,9 +127,9 @@ def do_nothing() -> None:
 
 
 def join_process_group(rank_info: RankInfo, device_index: int) -> Optional[Any]:
-    """Join MegEngine's process group; rank 0 also starts and returns the server.
+    """Join MegEngine's process group, on the GPU `device_index`; return rank 0's server, or None.
 
-    The server ends when the last reference to it is dropped.
+    Rank 0 starts the server, which ends when the last reference to it is dropped.
     """
     server = distributed.Server(rank_info.master_port) if rank_info.rank == 0 else None
     distributed.init_process_group(

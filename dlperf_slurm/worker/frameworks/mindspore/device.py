@@ -27,13 +27,16 @@ def find_parameters(model: nn.Cell) -> Dict[str, Parameter]:
 
 
 def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays into the parameters; MindSpore's layouts are the definition's."""
+    """Copy `weights`, (name, NumPy array) each, into the parameters of the same names.
+
+    MindSpore's layouts are the definition's. Raises KeyError or ValueError if the names differ.
+    """
     for _, parameter, values in match_weights(parameters, weights):
         parameter.set_data(Tensor(values))
 
 
 def to_numpy(tensor: Tensor) -> Any:
-    """Return a float32 copy in host memory."""
+    """Return a copy of a tensor as a float32 NumPy array."""
     return numpy.array(tensor.asnumpy(), numpy.float32)
 
 

@@ -37,11 +37,11 @@ class Batches:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
 ) -> "Iterator[Dict[str, NDArray[Any]]]":
-    """Yield a batch per list of keys (epoch, index) in `order`.
+    """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
 
-    One reader is a thread, several readers are processes. These are spawned: forked ones would
-    inherit locks that compute threads hold. When no batch is ready, MindSpore polls the readers
-    every 0.1 seconds.
+    One reader (`data_workers` of the case) is a thread, several readers are processes. These are
+    spawned: forked ones would inherit locks that compute threads hold. When no batch is ready,
+    MindSpore polls the readers every 0.1 seconds.
     """
     pipelines.config.set_multiprocessing_start_method("spawn")
     # the prefetch size counts batches, of each process and of the pipeline

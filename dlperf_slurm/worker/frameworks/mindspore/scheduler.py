@@ -6,7 +6,7 @@ from dlperf_slurm.worker.processes import end_with_parent
 
 
 def main(parent_id: int) -> None:
-    """Serve until the ranks have finished or the parent process has ended."""
+    """Run MindSpore's scheduler until the ranks have finished or the process `parent_id` ends."""
     end_with_parent(parent_id)
     import mindspore
 

@@ -31,7 +31,10 @@ class Forward(NamedTuple):
 
 
 def make_forward(case: Case, work: Work, model: nn.Cell) -> Forward:
-    """Make the functions for logits and loss, with mixed precision if the case asks for it."""
+    """Make the functions batch -> logits and (logits, batch) -> loss for the model.
+
+    They run in mixed precision if the case asks for it. `work` has the loss of the model.
+    """
     definition, inputs = work.definition, work.inputs
     compute_logits_loss = work.builder.compute_loss
 
@@ -125,7 +128,7 @@ class Momentum(nn.Cell):
 
 
 def make_optimizer(rule: Rule, parameters: List[Parameter]) -> nn.Cell:
-    """Return the optimizer, a cell that takes gradients and learning rate.
+    """Return the optimizer of a rule: a cell that takes gradients and learning rate, and updates.
 
     The learning rate is an argument, because a graph would not see a parameter change.
     """
@@ -133,7 +136,7 @@ def make_optimizer(rule: Rule, parameters: List[Parameter]) -> nn.Cell:
 
 
 def list_decays(parameters: Sequence[Parameter], rule: Rule) -> Tuple[float, ...]:
-    """Return each parameter's weight decay: 0 for parameters with one dimension."""
+    """Return each parameter's weight decay: that of the rule, or 0 for one with one dimension."""
     return tuple(rule.weight_decay if p.ndim > 1 else 0.0 for p in parameters)
 
 
@@ -163,14 +166,17 @@ class Training:
         differentiate = ms.value_and_grad(scale_loss, None, parameters, has_aux=True)
 
         def accumulate(batch: Batch, earlier: Gradients = ()) -> Tuple[Tensor, Gradients]:
-            """Return the loss, and the sum of this batch's and the earlier batches' gradients."""
+            """Return the loss of a batch, and its scaled gradients added to `earlier` ones."""
             (_, loss), gradients = differentiate(batch)
             if len(earlier) > 0:
                 gradients = tuple([one + other for one, other in zip(gradients, earlier)])
             return loss, gradients
 
         def backpropagate(batch: Batch, earlier: Gradients = ()) -> Tuple[Tensor, Gradients]:
-            """Return the loss, and gradients averaged over batches and ranks and unscaled."""
+            """Return the loss of a step's last batch, and the unscaled gradients of the step.
+
+            These are averaged over the ranks, and over this batch and the `earlier` ones.
+            """
             loss, gradients = accumulate(batch, earlier)
             if all_reduce is not None:
                 gradients = tuple([all_reduce(gradient) for gradient in gradients])
@@ -205,7 +211,7 @@ class Training:
 
 
 def make_scaler(case: Case) -> Any:
-    """Return the case's loss scaler, or None if nothing is scaled."""
+    """Return MindSpore's constant or dynamic loss scaler, or None if the case scales nothing."""
     if case.axes.constant_loss_scale:
         return ms.amp.StaticLossScaler(case.axes.constant_loss_scale)
     # the constants of PyTorch's GradScaler

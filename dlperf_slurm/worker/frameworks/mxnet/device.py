@@ -33,7 +33,7 @@ def read_device_name(device: mx.Context) -> str:
 
 
 def read_versions(case: Case) -> Dict[str, str]:
-    """Return MXNet's version, the features of its build and Horovod's version."""
+    """Return the version of MXNet, its build's "features", and the version of Horovod if used."""
     features = mx.runtime.Features()
     return {
         "mxnet": str(mx.__version__),
@@ -56,7 +56,10 @@ def find_parameters(model: HybridBlock) -> Dict[str, Parameter]:
 
 
 def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays into the parameters; Gluon's layouts are the definition's."""
+    """Copy `weights`, (name, NumPy array) each, into the parameters of the same names.
+
+    Gluon's layouts are the definition's. Raises KeyError or ValueError if the names differ.
+    """
     for _, parameter, values in match_weights(parameters, weights):
         parameter.set_data(mx.nd.array(values))
 

@@ -17,7 +17,7 @@ def make_normalization(size: int, epsilon: float) -> nn.LayerNorm:
 
 
 def compute_gelu(F: Any, x: Any) -> Any:
-    """Compute the exact GELU, by erf; MXNet has it among its leaky ReLUs."""
+    """Compute the exact GELU, by erf, among MXNet's leaky ReLUs; `F` is mx.nd or mx.sym."""
     return F.LeakyReLU(x, act_type="gelu")
 
 

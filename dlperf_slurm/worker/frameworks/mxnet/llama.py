@@ -124,5 +124,8 @@ def build_model(definition: Definition) -> HybridBlock:
 def compute_loss(
     definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
 ) -> mx.nd.NDArray:
-    """Return the mean cross-entropy of the next token over all positions."""
+    """Return the mean cross-entropy of the next token over all positions.
+
+    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
+    """
     return compute_cross_entropy(logits, batch["labels"])

@@ -18,7 +18,10 @@ INPUT_TYPES = {"float32": "float32", "int64": "int32"}
 
 
 def make_arrays(batch: Dict[str, Any], memory: mx.Context) -> Arrays:
-    """Copy a batch into host memory of the kind that `memory` names."""
+    """Copy a batch, name -> NumPy array, into MXNet arrays in `memory`; int64 becomes int32.
+
+    `memory` is plain, pinned or shared host memory, or a device.
+    """
     return {
         name: mx.nd.array(values, ctx=memory, dtype=INPUT_TYPES[values.dtype.name])
         for name, values in batch.items()
@@ -26,15 +29,16 @@ def make_arrays(batch: Dict[str, Any], memory: mx.Context) -> Arrays:
 
 
 def collate_shared(samples: Sequence[Dict[str, Any]]) -> Arrays:
-    """Stack samples into a batch in shared memory, in a worker process."""
+    """Stack samples, name -> array each, into a batch in shared memory, in a worker process."""
     return make_arrays(collate(samples), mx.Context("cpu_shared", 0))
 
 
 def open_loader(case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]) -> Iterator[Arrays]:
-    """Yield a batch per list of keys (epoch, index) in `order`.
+    """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
 
-    The worker processes live as long as the iterator. They are forked, which MXNet supports: it
-    stops its threads before a fork and restarts them after it.
+    Arrays are MXNet's, in shared host memory. The worker processes live as long as the iterator.
+    They are forked, which MXNet supports: it stops its threads before a fork and restarts them
+    after it.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

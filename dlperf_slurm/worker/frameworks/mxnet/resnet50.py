@@ -11,7 +11,10 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 def rectify(F: Any, x: Any) -> Any:
-    """Compute ReLU by oneDNN: `F.relu` would convert to the default layout and back."""
+    """Compute ReLU by oneDNN: `F.relu` would convert to the default layout and back.
+
+    `F` is mx.nd or mx.sym.
+    """
     return F.Activation(x, act_type="relu")
 
 
@@ -86,6 +89,6 @@ def compute_loss(
 ) -> mx.nd.NDArray:
     """Return the mean cross-entropy of logits [batch, classes].
 
-    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return compute_cross_entropy(logits, batch["labels"], definition.label_smoothing)

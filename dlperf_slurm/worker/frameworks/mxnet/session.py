@@ -115,7 +115,7 @@ class MXNetSession:
         return [parameter.grad() for parameter in self._parameters.values()]
 
     def _forget_gradients(self) -> None:
-        """Set the gradients to zero, if backward passes add to them."""
+        """Set the gradients to zero if backward passes add to them (gradient accumulation)."""
         if self._batches_per_step > 1:
             gradients = self._list_gradients()
             mx.nd.reset_arrays(*gradients, num_arrays=len(gradients))
@@ -128,7 +128,7 @@ class MXNetSession:
         return make_arrays(batch, mx.cpu() if is_cpu else mx.cpu_pinned(self._device.device_id))
 
     def load(self, staged: Arrays) -> None:
-        """Copy the batch to the device; on the CPU too, because the case measures this copy."""
+        """Copy a staged batch to the device; on the CPU too, as the case measures this copy."""
         self._batch = {name: array.copyto(self._device) for name, array in staged.items()}
         self._inputs = self._work.take_inputs(self._batch)
 
@@ -165,12 +165,12 @@ class MXNetSession:
         return [copy_row(weight) for weight in (first, last)]
 
     def reset_peak_memory(self) -> None:
-        """Reset the peak on the CPU only: on a GPU MXNet's memory pool never shrinks."""
+        """Reset the peak of memory on the CPU; on a GPU MXNet's memory pool never shrinks."""
         if self._device.device_type == "cpu":
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the GPU memory that this process uses now, or the peak of resident memory.
+        """Return the GPU memory that this process uses now, or on the CPU its peak resident memory.
 
         On a GPU MXNet reports neither a peak nor its own memory, but its pool never shrinks.
         """
@@ -220,7 +220,7 @@ def start_session(case: Case, rank_info: RankInfo) -> MXNetSession:
 
 
 def copy_row(array: mx.nd.NDArray) -> mx.nd.NDArray:
-    """Copy the first row in one operation; indexing would return a view.
+    """Return a copy of an array's first row, made by one operation; indexing would return a view.
 
     `mx.nd.slice` kills the process with a division by zero if oneDNN has changed the array's
     layout, as it does for convolution kernels (MXNet 1.9).
@@ -234,7 +234,10 @@ def wait_for_all(arrays: List[mx.nd.NDArray]) -> None:
 
 
 def choose_gradient_kind(case: Case) -> str:
-    """Return Gluon's grad_req: "null" allocates no gradients, "add" sums them over batches."""
+    """Return Gluon's grad_req for the case: "null" (inference) allocates no gradients.
+
+    "add" sums them over the batches of a step, "write" replaces them.
+    """
     if case.axes.mode != TRAIN:
         return "null"
     return "add" if case.axes.gradient_accumulation > 1 else "write"

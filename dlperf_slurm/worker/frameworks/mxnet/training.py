@@ -150,7 +150,10 @@ class Ranks(NamedTuple):
 def join_ranks(
     case: Case, rank_info: RankInfo, parameters: Dict[str, Parameter], optimizer: Any
 ) -> Ranks:
-    """Join the ranks, by Horovod or parameter servers, and make Gluon's trainer for them."""
+    """Join the ranks, by Horovod or parameter servers, and make Gluon's trainer for them.
+
+    `parameters` are by canonical name. Nothing is joined for a single rank.
+    """
     if case.axes.gradient_sync == "horovod":
         trainer = make_horovod_trainer(rank_info, parameters, optimizer)
         return Ranks(trainer, trainer.allreduce_grads, WatchedServers([]))
@@ -212,7 +215,10 @@ class ServerSums:
 
 
 def start_servers(case: Case, rank_info: RankInfo) -> WatchedServers:
-    """Start one parameter server per node, and the scheduler on the first node."""
+    """Start the node's parameter server if this rank is the node's first, and rank 0's scheduler.
+
+    Returns these processes, of which there may be none; this process exits if one of them fails.
+    """
     os.environ.update(
         DMLC_ROLE="worker",
         DMLC_PS_ROOT_URI=rank_info.master_address,

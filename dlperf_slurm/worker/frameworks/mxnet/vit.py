@@ -71,6 +71,6 @@ def compute_loss(
 ) -> mx.nd.NDArray:
     """Return the mean cross-entropy of logits [batch, classes].
 
-    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return compute_cross_entropy(logits, batch["labels"], definition.label_smoothing)

@@ -37,7 +37,10 @@ def read_versions(device: flow.device) -> Dict[str, str]:
 
 
 def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays into the model's parameters, matched by their names in the state dict."""
+    """Copy `weights`, (name, NumPy array) each, into the model's parameters of the same names.
+
+    Raises KeyError or ValueError if the names are not the same.
+    """
     with flow.no_grad():
         for _, parameter, values in match_weights(dict(model.named_parameters()), weights):
             parameter.copy_(flow.from_numpy(values))
@@ -55,7 +58,7 @@ def to_numpy(tensor: flow.Tensor) -> Any:
 
 
 def copy_value(tensor: flow.Tensor) -> flow.Tensor:
-    """Start a copy of the first value of this rank's part of a tensor to host memory."""
+    """Start a copy of the first value of this rank's part of a tensor to host memory: [1]."""
     own = tensor.detach()
     own = own.to_local() if own.is_global else own
     return own.reshape(-1)[:1].clone().to("cpu")

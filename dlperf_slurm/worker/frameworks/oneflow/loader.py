@@ -16,7 +16,7 @@ Batch = Dict[str, flow.Tensor]
 
 
 def make_tensors(batch: Dict[str, Any]) -> Batch:
-    """Wrap the arrays as tensors that share their memory."""
+    """Wrap the NumPy arrays of a batch (name -> array) as tensors that share their memory."""
     return {name: flow.from_numpy(values) for name, values in batch.items()}
 
 
@@ -27,10 +27,11 @@ def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Batch:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
 ) -> Iterator[Batch]:
-    """Yield a batch per list of keys (epoch, index) in `order`.
+    """Yield a batch, name -> tensor, for each list of sample keys (epoch, index) in `order`.
 
-    The worker processes live as long as the iterator. They are forked, which OneFlow supports: in
-    them it only copies tensors into shared memory.
+    Tensors are in host memory, pinned if `is_pinned`. The worker processes live as long as the
+    iterator. They are forked, which OneFlow supports: in them it only copies tensors into shared
+    memory.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

@@ -118,8 +118,8 @@ class OneFlowSession:
     def _backpropagate(self) -> None:
         """Set the loss, and add the batch's gradients to those of the step's other batches.
 
-        Without a graph only. Gradients are times the loss scale and over the number of batches;
-        DistributedDataParallel averages them over the ranks in `backward`.
+        For eager mode only. Gradients are multiplied by the loss scale and divided by the number of
+        batches; DistributedDataParallel averages them over the ranks in `backward`.
         """
         with self._autocast():
             loss = self._compute_loss(self._model, self._batch)
@@ -157,7 +157,7 @@ class OneFlowSession:
         return tensors
 
     def load(self, staged: Batch) -> None:
-        """Copy the batch to the device; on the CPU too, because the case measures this copy."""
+        """Copy a staged batch to the device; on the CPU too, as the case measures this copy."""
         batch = self._copy(staged)
         self._batch = make_global(batch, self._device.type) if self._is_global else batch
         self._inputs = self._work.take_inputs(self._batch)
@@ -201,12 +201,12 @@ class OneFlowSession:
         return [copy_value(weight) for weight in (first, last)]
 
     def reset_peak_memory(self) -> None:
-        """Reset the peak on the CPU only: on a GPU OneFlow's memory pool never shrinks."""
+        """Reset the peak of memory on the CPU; on a GPU OneFlow's memory pool never shrinks."""
         if self._device.type == "cpu":
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Return the GPU memory that this process uses now, or the peak of resident memory.
+        """Return the GPU memory that this process uses now, or on the CPU its peak resident memory.
 
         On a GPU OneFlow reports neither a peak nor its own memory, but its pool never shrinks.
         """
@@ -237,9 +237,10 @@ class OneFlowSession:
             return read_loss(self._work.compute_loss(logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
-        """Compute gradients in eager mode, also for a graph, which does not return its own.
+        """Return a step's mean gradients by parameter name, float32, computed in eager mode.
 
-        Verification compares the graph's updates of the weights instead.
+        A graph does not return its own gradients. Verification compares the graph's updates of the
+        weights instead.
         """
         for _ in range(self._batches_per_step - 1):
             self.accumulate()

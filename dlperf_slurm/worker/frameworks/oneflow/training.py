@@ -85,8 +85,8 @@ class Distribution(NamedTuple):
 def distribute(model: nn.Module) -> Distribution:
     """Wrap the model in DDP, which averages the gradients of an eager backward pass.
 
-    The model is changed: its gradients become parts of shared buffers, which must be zero before
-    the next step.
+    Returns it with a context in which nothing is averaged. The model is changed: its gradients
+    become parts of shared buffers, which must be zero before the next step.
     """
     # Running statistics stay per rank, as in the other frameworks: training does not read them, and
     # broadcasting them would be one more collective in each step.
@@ -114,7 +114,7 @@ class SkippedMean:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Return a context within which a backward pass leaves gradients on their rank."""
+        """Make a context in which a backward pass keeps gradients on their rank, not averaged."""
         self._is_paused = True
         yield
         self._is_paused = False
@@ -123,8 +123,9 @@ class SkippedMean:
 
 
 def make_model_global(model: nn.Module, device: str) -> None:
-    """Make the model's tensors global, with a copy on each rank; the model is changed.
+    """Make the model's tensors global, with a copy on each rank's `device` ("cpu" or "cuda").
 
+    The model is changed.
     A graph over several ranks takes global tensors only. Batch normalization still uses a rank's
     own samples.
     """
@@ -132,7 +133,10 @@ def make_model_global(model: nn.Module, device: str) -> None:
 
 
 def make_global(batch: Batch, device: str) -> Batch:
-    """Join the batches of all ranks into global tensors, of which each rank has its part."""
+    """Join the batches (name -> tensor) of all ranks into global tensors, split along axis 0.
+
+    Each rank keeps its part, on its `device` ("cpu" or "cuda").
+    """
     placement = flow.placement.all(device)
     return {
         name: tensor.to_global(placement=placement, sbp=flow.sbp.split(0))
@@ -141,7 +145,10 @@ def make_global(batch: Batch, device: str) -> Batch:
 
 
 def read_loss(loss: flow.Tensor) -> float:
-    """Return this rank's own loss; a global tensor holds its share of the mean over ranks."""
+    """Return this rank's own loss as a number.
+
+    A global tensor has this rank's share of the mean over ranks, which is scaled up.
+    """
     if loss.is_global:
         share = loss.to_global(sbp=flow.sbp.partial_sum).to_local()
         return float(share.numpy()) * flow.env.get_world_size()

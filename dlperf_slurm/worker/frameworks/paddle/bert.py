@@ -108,7 +108,7 @@ class Bert(nn.Layer):
 
 
 def build_model(definition: Definition, data_format: str) -> nn.Layer:
-    """Build BERT; `data_format`, the layout of images, has no effect."""
+    """Build BERT of the definition's sizes; `data_format`, the layout of images, has no effect."""
     return Bert(definition)
 
 

@@ -30,7 +30,7 @@ def allow_tf32(is_allowed: bool) -> None:
 
 
 def choose_host_memory(case: Case) -> Any:
-    """Return the memory in which batches are staged: pinned for a GPU, else plain host memory."""
+    """Return Paddle's place of batches in host memory: pinned memory for a GPU, else plain."""
     return paddle.CUDAPinnedPlace() if case.device == "cuda" else paddle.CPUPlace()
 
 
@@ -62,7 +62,7 @@ def list_trained(model: nn.Layer) -> Dict[str, paddle.Tensor]:
 
 
 def load_weights(model: nn.Layer, weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays into the parameters of the same names.
+    """Copy `weights`, (name, NumPy array) each, into the parameters of the same names.
 
     The arrays have the layouts of the model's `Definition` (`worker.models`); weights of linear
     layers, [out, in] there, are transposed to Paddle's [in, out].
@@ -73,7 +73,7 @@ def load_weights(model: nn.Layer, weights: Iterable[Tuple[str, Any]]) -> None:
 
 
 def read_arrays(model: nn.Layer, tensors: Dict[str, paddle.Tensor]) -> Dict[str, Any]:
-    """Return float32 copies in host memory, in the definition's layouts.
+    """Return float32 copies of tensors in host memory, by name, in the definition's layouts.
 
     `tensors` are parameters, or their gradients, by the parameters' names.
     """

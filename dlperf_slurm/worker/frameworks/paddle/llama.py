@@ -105,10 +105,13 @@ class Llama(nn.Layer):
 
 
 def build_model(definition: Definition, data_format: str) -> nn.Layer:
-    """Build LLaMA; `data_format`, the layout of images, has no effect."""
+    """Build LLaMA of the definition's sizes; `data_format`, the layout of images, has no effect."""
     return Llama(definition)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Return the mean cross-entropy of the next token over all positions."""
+    """Return the mean cross-entropy of the next token over all positions.
+
+    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
+    """
     return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())

@@ -16,17 +16,17 @@ Tensors = Dict[str, paddle.Tensor]
 
 
 def make_tensors(batch: Dict[str, Any], place: Any) -> Tensors:
-    """Copy the arrays into tensors in the memory of `place`."""
+    """Copy the NumPy arrays of a batch (name -> array) into tensors in the memory of `place`."""
     return {name: paddle.to_tensor(values, place=place) for name, values in batch.items()}
 
 
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], place: Any
 ) -> Iterator[Tensors]:
-    """Yield a batch per list of keys (epoch, index) in `order`, in the memory of `place`.
+    """Yield a batch, name -> tensor, for each list of sample keys (epoch, index) in `order`.
 
-    The worker processes live as long as the iterator. Paddle can only fork its workers. In them it
-    only copies arrays into shared memory.
+    Tensors are in the memory of `place`. The worker processes live as long as the iterator. Paddle
+    can only fork its workers. In them it only copies arrays into shared memory.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

@@ -140,9 +140,9 @@ def build_model(definition: Definition, data_format: str) -> nn.Layer:
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
     """Return the mean cross-entropy of logits [batch, classes].
 
-    Labels are class indices [batch], or class probabilities [batch, classes] with mixup. On the CPU
-    Paddle 3.3 clips the loss of each sample at 64, and evaluation with the initial running
-    statistics exceeds that.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
+    On the CPU Paddle 3.3 clips the loss of each sample at 64, and evaluation with the initial
+    running statistics exceeds that.
     """
     labels = batch["labels"]
     return F.cross_entropy(

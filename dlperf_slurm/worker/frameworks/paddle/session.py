@@ -103,7 +103,7 @@ class PaddleSession:
     def _backpropagate(self) -> None:
         """Set the loss, and add the batch's scaled gradients to those of the step's other batches.
 
-        Gradients are then averaged over the ranks.
+        Unless this is paused, gradients are then averaged over the ranks.
         """
         with self._autocast():
             logits = self._model(*self._inputs)
@@ -122,7 +122,7 @@ class PaddleSession:
         return make_tensors(batch, self._host_memory)
 
     def load(self, staged: Tensors) -> None:
-        """Copy the batch to the device; on the CPU too, because the case measures this copy."""
+        """Copy a staged batch to the device; on the CPU too, as the case measures this copy."""
         self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
         self._inputs = self._work.take_inputs(self._batch)
 

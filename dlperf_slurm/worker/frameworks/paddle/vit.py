@@ -65,7 +65,7 @@ def build_model(definition: Definition, data_format: str) -> nn.Layer:
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
     """Return the mean cross-entropy of logits [batch, classes].
 
-    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     labels = batch["labels"]
     return F.cross_entropy(

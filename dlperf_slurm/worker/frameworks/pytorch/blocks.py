@@ -11,14 +11,14 @@ from torch.utils.checkpoint import checkpoint
 
 
 def list_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the members of the model's ModuleList and Sequential children."""
+    """Yield the model's repeated blocks: the members of its ModuleList and Sequential children."""
     for child in model.children():
         if isinstance(child, (nn.ModuleList, nn.Sequential)):
             yield from child
 
 
 def checkpoint_blocks(model: nn.Module) -> None:
-    """Enable activation checkpointing: recompute each block in the backward pass."""
+    """Enable activation checkpointing: recompute each of `list_blocks` in the backward pass."""
     for block in list_blocks(model):
         forward: Any = partial(checkpoint, block.forward, use_reentrant=False)
         block.forward = forward
@@ -31,8 +31,8 @@ def shard(
 
     A block's parameters are all-gathered for its forward pass and again for its backward pass;
     parameters outside of the blocks are gathered once a step. A model in host memory moves to
-    `device` block by block. Returns a context manager: gradients of a backward pass within it are
-    kept unreduced and unsharded on their rank.
+    `device` block by block. Returns a function that makes a context manager: gradients of a
+    backward pass within it are kept unreduced and unsharded on their rank.
 
     `gathered_type` is that of gathered parameters, if not their own; gradients are still averaged
     in the parameters' own type. Activations are autocast's, as without sharding.

@@ -8,7 +8,10 @@ from dlperf_slurm.worker.frameworks.pytorch import GRAPH_MODES
 
 
 def compile_function(function: Any, compiler: str) -> Any:
-    """Compile a function for fixed shapes; return it unchanged for "none"."""
+    """Return a function compiled by torch.compile for fixed shapes; unchanged for "none".
+
+    `compiler` is "none", "torch.compile" or one of GRAPH_MODES, which record CUDA graphs.
+    """
     if compiler == "none":
         return function
     mode = compiler if compiler in GRAPH_MODES else None

@@ -28,8 +28,9 @@ def open_dali(
 ) -> Iterator[Tensors]:
     """Yield batches of this rank's share of the images without end, in an order that DALI draws.
 
-    `data_workers` is DALI's thread count, `prefetch_batches` its queue depth. Augmentation is that
-    of `worker.datasets` for photographs, with random numbers from DALI. Raises DataError if DALI is
+    A batch is {"images", "labels"} on `device`, images of type `image_type`. `data_workers` is
+    DALI's thread count, `prefetch_batches` its queue depth. Augmentation is that of
+    `worker.datasets` for photographs, with random numbers from DALI. Raises DataError if DALI is
     not installed.
     """
     try:
@@ -49,8 +50,9 @@ def open_dali(
 def make_pipeline(
     case: Case, rank_info: RankInfo, definition: "ImageModel", device: torch.device
 ) -> Any:
-    """Build the DALI pipeline: read this rank's shard, decode, augment and normalize.
+    """Build the DALI pipeline of images and labels: read this rank's shard, decode and augment.
 
+    Images are normalized, float32 [batch, channel, height, width].
     Raises DataError if the data set asks for an augmentation other than that for photographs.
     """
     from nvidia.dali import fn, pipeline_def, types

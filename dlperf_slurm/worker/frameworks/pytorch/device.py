@@ -55,7 +55,10 @@ def make_events(count: int) -> List[torch.cuda.Event]:
 
 
 def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays into the model's parameters, matched by their names in the state dict."""
+    """Copy `weights`, (name, NumPy array) each, into the model's parameters of the same names.
+
+    Raises KeyError or ValueError if the names are not the same.
+    """
     with torch.no_grad():
         for _, parameter, values in match_weights(dict(model.named_parameters()), weights):
             parameter.copy_(torch.from_numpy(values))

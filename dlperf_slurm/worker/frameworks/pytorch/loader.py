@@ -22,7 +22,10 @@ Types = Mapping[str, torch.dtype]
 
 
 def make_tensors(batch: Dict[str, Any], types: Types) -> Tensors:
-    """Convert arrays to tensors; those whose type stays share the array's memory."""
+    """Convert a batch, name -> NumPy array, to tensors; floats get the type that `types` has.
+
+    Tensors whose type stays share the array's memory.
+    """
     tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
     return {
         name: tensor.to(types[name]) if tensor.is_floating_point() else tensor
@@ -37,9 +40,10 @@ def collate_tensors(samples: Sequence[Dict[str, Any]], types: Types) -> Tensors:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], types: Types, is_pinned: bool
 ) -> Iterator[Tensors]:
-    """Yield a batch per list of keys (epoch, index) in `order`.
+    """Yield a batch, name -> tensor, for each list of sample keys (epoch, index) in `order`.
 
-    The worker processes live as long as the iterator.
+    Tensors are in host memory, pinned if `is_pinned`, and floats of the type that `types` has for
+    their name. The worker processes live as long as the iterator.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

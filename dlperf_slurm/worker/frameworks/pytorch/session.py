@@ -156,7 +156,7 @@ class TorchSession:
         return tensors
 
     def load(self, staged: Tensors) -> None:
-        """Copy the batch to the device; on the CPU too, because the case measures this copy."""
+        """Copy a staged batch to the device; on the CPU too, as the case measures this copy."""
         # DALI's batches are on the GPU already, on the stream of the steps
         if self._copies is None or any(tensor.is_cuda for tensor in staged.values()):
             self._batch = self._copy(staged)
@@ -180,7 +180,7 @@ class TorchSession:
         return open_loader(self._case, dataset, order, self._types, is_pinned)
 
     def open_dali(self, rank_info: RankInfo) -> Iterator[Tensors]:
-        """Open the pipeline for data "dali", which other adapters do not have."""
+        """Yield batches, {"images", "labels"}, from NVIDIA DALI, for cases with data "dali"."""
         return open_dali(
             self._case, rank_info, self._work.definition, self._device, self._compute_type
         )
@@ -236,7 +236,9 @@ class TorchSession:
         return host.read_peak_resident_bytes()
 
     def describe_attention(self) -> str:
-        """Return the attention kernels that torch runs in a forward pass of one sample.
+        """Return names of the attention kernels that torch runs in a forward pass of one sample.
+
+        UNFUSED if there is none; '' for a model without attention.
 
         One sample only: a forward pass of the whole batch without the compiler may need more memory
         than the compiled steps did.

@@ -168,9 +168,10 @@ def distribute(
 
 
 def choose_gathered_type(case: Case) -> Optional[torch.dtype]:
-    """Return the type in which sharded weights are gathered, or None for their own.
+    """Return the type in which sharded weights are gathered, or None for their own type.
 
-    Batch normalization takes no 16-bit weights beside its float32 statistics.
+    It is that of autocast, but a model with batch normalization keeps its own: that takes no 16-bit
+    weights beside its float32 statistics.
     """
     if load_model(case.model).HAS_BATCH_STATISTICS:
         return None
@@ -229,7 +230,7 @@ class HorovodMean:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Return a context within which a backward pass leaves gradients on their rank."""
+        """Make a context in which a backward pass keeps gradients on their rank, not averaged."""
         self._is_paused = True
         yield
         self._is_paused = False

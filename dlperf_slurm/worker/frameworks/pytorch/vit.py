@@ -57,6 +57,6 @@ def build_model(definition: Definition) -> nn.Module:
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
     """Return the mean cross-entropy of logits [batch, classes].
 
-    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)

@@ -174,15 +174,19 @@ class Attention(tf.Module):
 def make_variable(
     shape: Sequence[int], value: float = 0, dtype: tf.DType = tf.float32, trainable: bool = True
 ) -> Any:
-    """Create a resource variable, which is read in a defined order with its updates.
+    """Create a resource variable of this shape, filled with `value`.
 
-    TensorFlow 1's older reference variables could be read after a step has changed them.
+    It is read in a defined order with its updates. TensorFlow 1's older reference variables could
+    be read after a step has changed them.
     """
     return tf.compat.v2.Variable(tf.fill(shape, tf.constant(value, dtype)), trainable=trainable)
 
 
 def make_running_statistic(size: int, value: float) -> Any:
-    """Create a variable that each rank updates alone and a distributed step does not average."""
+    """Create a variable [size] filled with `value`, which each rank updates alone.
+
+    A distributed step does not average it.
+    """
     return tf.compat.v2.Variable(
         tf.fill([size], value),
         trainable=False,
@@ -191,14 +195,17 @@ def make_running_statistic(size: int, value: float) -> Any:
 
 
 def pad_sides(padding: int) -> Tuple[Tuple[int, int], ...]:
-    """Return explicit padding of height and width, for [batch, height, width, channel]."""
+    """Return tf.pad's (before, after) per axis of [batch, height, width, channel].
+
+    Height and width get `padding` on both sides, the other axes none.
+    """
     return (0, 0), (padding, padding), (padding, padding), (0, 0)
 
 
 def multiply_rows(
     x: tf.Tensor, weight: tf.Tensor, bias: Optional[tf.Tensor] = None, transpose: bool = False
 ) -> tf.Tensor:
-    """Multiply x [..., in] by a matrix [in, out], or by a transposed one, and add the bias.
+    """Multiply x [..., in] by a matrix [in, out], or [out, in] with `transpose`; add the bias.
 
     All leading axes are flattened into one matrix product.
     """
@@ -211,7 +218,7 @@ def multiply_rows(
 
 
 def gather_rows(weight: Any, ids: tf.Tensor) -> tf.Tensor:
-    """Gather rows of an embedding (tf.gather) with a dense gradient.
+    """Gather the rows `ids` of an embedding's weight (tf.gather), with a dense gradient.
 
     tf.gather's own gradient is a sparse list of rows; a tied decoder would add its dense gradient
     as another such list, of the whole vocabulary.
@@ -276,7 +283,10 @@ def find_variables(model: tf.Module, parameters: Iterable[Parameter]) -> Dict[st
 
 
 def to_canonical(values: Any, axes: Tuple[int, ...]) -> Any:
-    """Return a float32 copy in host memory, in the canonical layout."""
+    """Return a float32 copy in host memory, in the canonical (PyTorch's) layout.
+
+    `axes` are those of `values` at which the canonical dimensions are.
+    """
     array = numpy.asarray(values, numpy.float32).transpose(numpy.argsort(axes))
     return numpy.array(array, order="C")
 

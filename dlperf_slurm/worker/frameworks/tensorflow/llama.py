@@ -131,7 +131,10 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Return the mean cross-entropy of the next token over all positions, in float32."""
+    """Return the mean cross-entropy of the next token over all positions, in float32.
+
+    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
+    """
     return tf.reduce_mean(
         tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=batch["labels"], logits=tf.cast(logits, tf.float32)

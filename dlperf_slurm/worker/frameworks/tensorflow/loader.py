@@ -16,7 +16,7 @@ Taken = TypeVar("Taken")
 
 
 def move_channels_last(values: Arrays) -> Arrays:
-    """Convert the images of a batch or sample to NHWC, the layout of the models."""
+    """Convert "images" of a batch or sample (name -> array) from NCHW to NHWC, as models need."""
     if "images" not in values:
         return values
     return {**values, "images": numpy.ascontiguousarray(numpy.moveaxis(values["images"], -3, -1))}
@@ -46,7 +46,10 @@ class Reader:
         return [sample[name] for name in self._names]
 
     def take(self, take: Callable[[], Taken]) -> Taken:
-        """Return the result of calling `take`; if a sample failed, raise the original error."""
+        """Return the result of `take`, which takes a batch; if a sample failed, raise its error.
+
+        That is the original exception instead of TensorFlow's.
+        """
         try:
             return take()
         except tf.errors.OpError:
@@ -62,11 +65,11 @@ def make_batches(
     types: Sequence[tf.DType],
     shapes: Sequence[Any],
 ) -> tf.data.Dataset:
-    """Build the tf.data pipeline: keys (epoch, index) -> batches of samples.
+    """Build the tf.data pipeline: keys (epoch, index) -> batches, each a tuple of arrays.
 
-    `types` and `shapes` are those of a sample's arrays. Readers are threads, the only workers of
-    tf.data: Python code runs in one of them at a time, code of NumPy and Pillow that releases the
-    interpreter lock in all.
+    `types` and `shapes` are those of the arrays of a sample that `reader` returns. Readers are
+    threads, the only workers of tf.data: Python code runs in one of them at a time, code of NumPy
+    and Pillow that releases the interpreter lock in all.
     """
 
     def read(key: tf.Tensor) -> Tuple[tf.Tensor, ...]:

@@ -59,11 +59,11 @@ class ServerGraph:
             return Exchange(queues[self._rank - 1].dequeue(), self._wait("updated"))
 
     def is_owner(self, variable: tf.Variable) -> bool:
-        """Return whether this rank has to initialize a variable before the first step."""
+        """Return whether this rank has to initialize a variable: a server's is rank 0's."""
         return self._rank == 0 or not variable.device.startswith("/job:ps")
 
     def build_start(self) -> tf.Operation:
-        """Build a barrier: no rank may use the weights before rank 0 has initialized them."""
+        """Build a barrier, to run after initialization: other ranks wait for rank 0's weights."""
         return self._let_go("started", []) if self._rank == 0 else self._wait("started")
 
     def _let_go(self, name: str, after: List[tf.Operation]) -> tf.Operation:
@@ -84,10 +84,10 @@ class ServerGraph:
 
 
 def join_servers(cluster: Cluster, threads: int, config: tf.compat.v1.ConfigProto) -> str:
-    """Start this node's server, join the cluster and return the target for a tf.Session.
+    """Start this rank's parameter server if it has one, join the cluster, return the target.
 
-    Adds device filters to `config`, with which the session must be created. Raises RuntimeError if
-    a server has ended.
+    The target is for a tf.Session; `threads` is the server's thread count. Adds device filters to
+    `config`, with which the session must be created. Raises RuntimeError if a server has ended.
     """
     start_server(SERVER, cluster, threads)
     # without the filters a session would wait for all ranks
@@ -103,5 +103,5 @@ def join_servers(cluster: Cluster, threads: int, config: tf.compat.v1.ConfigProt
 
 
 def format_server_device(task: int) -> str:
-    """Return TensorFlow's name of the device of a parameter server."""
+    """Return TensorFlow's name of the CPU of parameter server number `task`."""
     return f"/job:ps/replica:0/task:{task}/device:CPU:0"

@@ -119,7 +119,7 @@ def make_optimizer(rule: Rule, variables: Sequence[tf.Variable]) -> Union[AdamW,
 def decay_weight(
     variable: tf.Variable, gradient: tf.Tensor, decay: tf.Tensor
 ) -> List[tf.Operation]:
-    """Return the operations that decay a matrix or kernel; none for a vector.
+    """Return the operations that decay a matrix or kernel by the factor `decay`; [] for a vector.
 
     They run when the forward pass has read the weight, as its gradient shows.
     """
@@ -166,7 +166,7 @@ def multiply(gradients: Sequence[tf.Tensor], factor: Union[tf.Tensor, float]) ->
 
 
 def join_horovod(rank_info: RankInfo) -> Callable[[Gradients], Gradients]:
-    """Join the ranks by Horovod and return the function that averages gradients.
+    """Join the ranks by Horovod and return the function that averages gradients over the ranks.
 
     Horovod fuses the all-reduces. Raises RuntimeError if Horovod sees other ranks than MPI.
     """

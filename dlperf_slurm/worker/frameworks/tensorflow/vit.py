@@ -91,6 +91,6 @@ def compute_loss(
 ) -> tf.Tensor:
     """Return the mean cross-entropy of logits [batch, classes], in float32.
 
-    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return compute_class_loss(logits, batch["labels"], definition.label_smoothing)

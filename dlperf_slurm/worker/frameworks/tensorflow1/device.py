@@ -13,7 +13,7 @@ from dlperf_slurm.worker.horovod import read_horovod_version
 
 
 def make_config(case: Case, rank_info: RankInfo) -> tf.compat.v1.ConfigProto:
-    """Make the configuration of the server and the session.
+    """Make the tf.Session configuration of the case, for server and session: threads, GPU, XLA.
 
     A process keeps the thread pools of its first configuration.
     """
@@ -38,12 +38,15 @@ def make_config(case: Case, rank_info: RankInfo) -> tf.compat.v1.ConfigProto:
 
 
 def format_device(case: Case) -> str:
-    """Return TensorFlow's name of the case's device in this process."""
+    """Return TensorFlow's name of the case's device: "/device:GPU:0" or "/device:CPU:0"."""
     return "/device:GPU:0" if case.device == "cuda" else "/device:CPU:0"
 
 
 def choose_gpu(rank_info: RankInfo) -> int:
-    """Return the index of this rank's GPU; TensorFlow would reserve memory on all GPUs."""
+    """Return the index of this rank's GPU; TensorFlow would reserve memory on all GPUs.
+
+    Raises RuntimeError if there is no GPU.
+    """
     count = len(tf.config.experimental.list_physical_devices("GPU"))
     if count == 0:
         raise RuntimeError(
@@ -62,7 +65,10 @@ def read_device_name(device: str, config: tf.compat.v1.ConfigProto) -> str:
 
 
 def read_versions(case: Case) -> Dict[str, str]:
-    """Return the versions; TensorFlow 1 does not report its build's CUDA and cuDNN."""
+    """Return the versions of TensorFlow, its git commit, and Horovod if the case uses it.
+
+    TensorFlow 1 does not report its build's CUDA and cuDNN.
+    """
     return {
         "tensorflow": str(tf.version.VERSION),
         "tensorflow_git": str(tf.version.GIT_VERSION),
@@ -94,7 +100,7 @@ def load_weights(
 def load_values(
     session: tf.compat.v1.Session, variables: Dict[str, tf.Variable], values: Dict[str, Any]
 ) -> None:
-    """Copy NumPy arrays into the variables, in place of their initializers' values.
+    """Copy NumPy arrays, `values` by name, into the variables of these names.
 
     In one run, because TensorFlow prepares each new set of operations from the whole graph.
     """
@@ -105,7 +111,10 @@ def load_values(
 
 
 def make_loader(session: tf.compat.v1.Session, variables: Dict[str, tf.Variable]) -> Any:
-    """Return a function that copies one array into each variable, in their order, in one run."""
+    """Return a function that copies NumPy arrays into the variables, in one run.
+
+    It takes one array for each, in the order of the dict.
+    """
     initializers = [variable.initializer for variable in variables.values()]
     return session.make_callable(
         initializers, feed_list=[initializer.inputs[1] for initializer in initializers]

@@ -82,9 +82,9 @@ class Inference(NamedTuple):
 
 
 def build_forward(case: Case, work: Work, batch: Dict[str, Any]) -> Forward:
-    """Build the model and the batch's variables in the default graph, on the default device.
+    """Build the model, and variables for a batch, in the default graph on the default device.
 
-    `batch` gives their shapes and types.
+    `batch`, name -> array, gives the names, shapes and types of the latter.
     """
     definition = work.definition
     model = work.builder.build_model(definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32))
@@ -97,7 +97,7 @@ def build_forward(case: Case, work: Work, batch: Dict[str, Any]) -> Forward:
 
 
 def build_evaluation(forward: Forward) -> Evaluation:
-    """Build the forward pass in evaluation mode, and the loss of the batch."""
+    """Build inputs, logits and loss of a forward pass in evaluation mode, on the batch."""
     inputs = forward.read_inputs()
     logits = forward.compute_logits(inputs, training=False)
     return Evaluation(inputs, logits, forward.compute_loss(logits))

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def arrange(values: Arrays, classes: int) -> Arrays:
-    """Convert a batch or sample of `synthetic_batch` to the graph's inputs: NumPy, images NHWC.
+    """Convert a batch or sample, name -> NumPy array, to the graph's inputs: images become NHWC.
 
-    With `classes` > 0, labels become class probabilities.
+    With `classes` > 0, labels become probabilities of so many classes.
     """
     return spread_labels(move_channels_last(values), classes)
 
@@ -35,9 +35,10 @@ def open_dataset(
     classes: int,
     config: tf.compat.v1.ConfigProto,
 ) -> Iterator[Arrays]:
-    """Yield a batch per list of keys (epoch, index) in `order`.
+    """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
 
-    `batch` gives shapes and types; with `classes` > 0, labels become class probabilities.
+    `batch` gives names, shapes and types; with `classes` > 0, labels become probabilities of so
+    many classes. `config` is that of the tf.Session which reads.
     """
     reader = Reader(dataset, list(batch), partial(arrange, classes=classes))
     with tf.Graph().as_default(), tf.device("/device:CPU:0"):

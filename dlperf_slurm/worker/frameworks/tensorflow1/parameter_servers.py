@@ -27,7 +27,7 @@ class ParameterServers(ServerGraph):
         return tf.compat.v1.variable_creator_scope(self._create_variable)
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-        """Place a weight on a server, and any other variable on this rank.
+        """Create a variable by `next_creator`, a weight on a server, any other on this rank.
 
         A rank caches the weight: it reads the weight once per run, however often the model does.
         """
@@ -41,7 +41,7 @@ class ParameterServers(ServerGraph):
 def join_parameter_servers(
     case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto
 ) -> ParameterServers:
-    """Join the cluster of parameter servers.
+    """Start this rank's parameter server, if it has one, and join the cluster of all of them.
 
     Adds settings to `config`, with which the session must be created.
     """

@@ -110,7 +110,7 @@ class TensorFlowSession:
         load_values(self._session, rate, {"rate": learning_rate})
 
     def predict(self, batch: Dict[str, Any]) -> Any:
-        """Return the logits; a smaller batch is padded with its own samples: shapes are fixed."""
+        """Return logits, float32 [batch, classes]; pad a smaller batch, as shapes are fixed."""
         evaluation = self._program.evaluation
         inputs = {
             evaluation.inputs[name]: numpy.resize(values, evaluation.inputs[name].shape.as_list())
@@ -130,7 +130,7 @@ class TensorFlowSession:
         return HostClock(boundaries)
 
     def reset_peak_memory(self) -> None:
-        """Reset the peak on the CPU only: on a GPU it counts from the start of the process."""
+        """Reset the peak of memory on the CPU; on a GPU it counts from the start of the process."""
         if self._peak_memory is None:
             host.reset_peak_resident()
 

@@ -37,7 +37,10 @@ class Accumulation(NamedTuple):
 
 
 def accumulate_gradients(gradients: Sequence[tf.Tensor], batches_per_step: int) -> Accumulation:
-    """Build gradient accumulation; with one batch per step there is nothing to keep."""
+    """Build the sums of gradients over a step's batches, and operations that keep and clear them.
+
+    With one batch per step these do nothing.
+    """
     if batches_per_step == 1:
         return Accumulation(list(gradients), tf.no_op(), tf.no_op())
     sums = [
@@ -73,7 +76,8 @@ class LossScale:
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> tf.Operation:
         """Build an operation that runs `update` on the unscaled gradients if all are finite.
 
-        If not, the step is skipped. Both adjust the scale; the device decides, not the host.
+        If not, the step is skipped and the scale halved. The scale is doubled after GROWTH_STEPS
+        finite steps; the device decides, not the host.
         """
         gradients = self.unscale(gradients)
         is_finite = tf.reduce_all([is_all_finite(gradient) for gradient in gradients])
@@ -121,13 +125,16 @@ class Distribution:
         self._average = average
 
     def place_variables(self) -> ContextManager[Any]:
-        """Return the context to build the model in; variables stay on the rank's device."""
+        """Return the context to build the model in, which does nothing here.
+
+        Variables stay on the rank's device.
+        """
         return nullcontext()
 
     def exchange(
         self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
     ) -> Exchange:
-        """Build the average over ranks of a step's gradients, and the update by the means.
+        """Build the average over ranks of a step's gradients, and the update; return both.
 
         `update` builds the optimizer's operation on the means.
         """
@@ -135,7 +142,7 @@ class Distribution:
         return Exchange(means, update(means))
 
     def is_owner(self, variable: tf.Variable) -> bool:
-        """Return whether this rank has to initialize a variable before the first step."""
+        """Return True: each rank has to initialize all of its variables before the first step."""
         return True
 
     def build_start(self) -> tf.Operation:
@@ -144,7 +151,7 @@ class Distribution:
 
 
 def join_ranks(case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto) -> Distribution:
-    """Join the ranks by Horovod or by a cluster of TensorFlow's gRPC servers; see Distribution.
+    """Join the ranks by Horovod or by a cluster of TensorFlow's gRPC servers, to average gradients.
 
     With a single rank nothing is averaged. May add settings to `config`, with which the session
     must be created.
@@ -160,8 +167,9 @@ def join_ranks(case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto
 def join_cluster(
     case: Case, rank_info: RankInfo, device: str, config: tf.compat.v1.ConfigProto
 ) -> Distribution:
-    """Start this rank's gRPC server; the ranks average gradients by collective operations alone.
+    """Start this rank's gRPC server and join those of the other ranks.
 
+    The ranks average gradients by collective operations, without parameter servers.
     Adds settings to `config`, with which the session must be created. tf.distribute's
     MultiWorkerMirroredStrategy does the same, but in TensorFlow 1 it wants to run a whole training
     function, with a coordinator of its own.
@@ -200,7 +208,7 @@ def join_cluster(
 
 
 def pack_gradients(gradients: Gradients) -> Iterator[Gradients]:
-    """Group neighbouring gradients up to BYTES_PER_PACK; a larger one is alone."""
+    """Yield groups of neighbouring gradients of at most BYTES_PER_PACK; a larger one is alone."""
     pack: Gradients = []
     pack_bytes = 0
     for gradient in gradients:

@@ -12,7 +12,10 @@ from dlperf_slurm.worker.horovod import read_horovod_version
 
 
 def set_up(case: Case, rank_info: RankInfo) -> None:
-    """Set threads, device and TF32; call this before TensorFlow computes anything."""
+    """Set CPU threads, device and TF32 as the case asks.
+
+    Call this before TensorFlow computes anything.
+    """
     tf.config.threading.set_intra_op_parallelism_threads(case.cpus_per_rank)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     choose_device(case, rank_info)
@@ -20,9 +23,9 @@ def set_up(case: Case, rank_info: RankInfo) -> None:
 
 
 def choose_device(case: Case, rank_info: RankInfo) -> None:
-    """Make at most one GPU visible; TensorFlow would reserve memory on all GPUs.
+    """Make only this rank's GPU visible, or none for a case on CPUs.
 
-    Raises RuntimeError if there is none.
+    TensorFlow would reserve memory on all GPUs. Raises RuntimeError if there is no GPU to use.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if case.device == "cpu":
@@ -55,7 +58,10 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 
 def load_weights(variables: Dict[str, NamedVariable], weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays in the canonical layout into the variables."""
+    """Copy `weights`, (name, NumPy array) each, into the variables of these names.
+
+    Arrays have the canonical layout, that of the model's definition.
+    """
     for name, values in weights:
         variable, axes = variables[name]
         variable.assign(values.transpose(axes))

@@ -26,9 +26,9 @@ def make_tensors(batch: Dict[str, Any]) -> Tensors:
 def open_dataset(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
 ) -> Iterator[Tensors]:
-    """Yield a batch per list of keys (epoch, index) in `order`.
+    """Yield a batch, name -> tensor, for each list of sample keys (epoch, index) in `order`.
 
-    The first sample gives the shapes and types.
+    Tensors are in host memory. The first sample gives the shapes and types.
     """
     epoch, index = order[0][0]
     first = move_channels_last(dataset.read_sample(index, epoch))

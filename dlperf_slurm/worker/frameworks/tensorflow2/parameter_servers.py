@@ -89,13 +89,13 @@ class ServerTraining:
         return means
 
     def _compute_own_gradients(self, batch: Tensors) -> Any:
-        """Return the loss and this rank's unscaled gradients as NumPy arrays."""
+        """Return a batch's loss, and a list of this rank's unscaled gradients as NumPy arrays."""
         loss, gradients = self.differentiate(batch)
         return loss, [gradient.numpy() for gradient in self.loss_scale.unscale(gradients)]
 
 
 def make_weights(graph: ServerGraph, own: Sequence[tf.Variable]) -> List[tf.Variable]:
-    """Create a variable of the same shape on a parameter server for each of this rank's variables.
+    """Create a variable of the same shape on a parameter server for each variable of `own`.
 
     Each goes to the server with the fewest bytes so far. Values are not copied.
     """
@@ -111,7 +111,7 @@ def build_step(
 ) -> ServerStep:
     """Build the exchange of gradients with the servers, and the servers' update of `weights`.
 
-    `norm` is the global norm to clip to, or None.
+    `norm` is the global norm to which `optimizer` gets the mean gradients clipped, or None.
     """
 
     def clip_and_apply(means: Gradients) -> tf.Operation:

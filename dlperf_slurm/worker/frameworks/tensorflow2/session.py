@@ -107,7 +107,7 @@ class TensorFlowSession:
         return self._compute_loss(batch, training=False)
 
     def step(self) -> None:
-        """Run one training step: on the CPU until it has ended, on a GPU until it is queued."""
+        """Run one training step; return when it has ended on the CPU, or is queued on a GPU."""
         self._loss = self._training.step(self._batch)
 
     def accumulate(self) -> None:
@@ -117,7 +117,7 @@ class TensorFlowSession:
         return make_tensors(batch)
 
     def load(self, staged: Tensors) -> None:
-        """Copy the batch to the device; a step takes it as an argument, not as a constant."""
+        """Copy a staged batch, name -> tensor, to the device, for the next steps."""
         with tf.device(self._device):
             self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
 
@@ -132,7 +132,10 @@ class TensorFlowSession:
         self._training.set_learning_rate(learning_rate)
 
     def predict(self, batch: Dict[str, Any]) -> Any:
-        """Return the logits; smaller batches are padded: another size would build another graph."""
+        """Return logits, float32 [batch, classes]; pad a smaller batch.
+
+        Another size would build another graph.
+        """
         size = self._case.axes.batch_size
         inputs = {
             name: numpy.resize(values, (size, *values.shape[1:]))
@@ -153,9 +156,10 @@ class TensorFlowSession:
             tf.raw_ops.SyncDevice()
 
     def make_clock(self, boundaries: int) -> Any:
-        """Make a clock for step boundaries.
+        """Make a clock for this number of step boundaries.
 
-        TensorFlow has no GPU events: a copy of the loss to the host waits for all queued work.
+        On a GPU, of which TensorFlow has no events, a copy of the loss to the host waits for all
+        queued work.
         """
         if not self._is_gpu:
             return HostClock(boundaries)

@@ -33,11 +33,11 @@ class Distribution(NamedTuple):
 
 
 def join_ranks(case: Case, rank_info: RankInfo) -> Distribution:
-    """Join the ranks by Horovod or MultiWorkerMirroredStrategy; see Distribution.
+    """Join the ranks by Horovod or MultiWorkerMirroredStrategy, to average gradients.
 
     For a single rank, and for parameter servers, which average themselves, the Distribution
-    averages nothing. Call this before TensorFlow
-    computes anything: a first computation would start TensorFlow without a cluster.
+    averages nothing. Call this before TensorFlow computes anything: a first computation would start
+    TensorFlow without a cluster.
     """
     if rank_info.world_size == 1 or case.axes.gradient_sync == PARAMETER_SERVER:
         return Distribution(tf.distribute.get_strategy(), list)
@@ -96,7 +96,8 @@ class LossScale:
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> None:
         """Run `update` on the unscaled gradients if all are finite, else skip the step.
 
-        Both adjust the scale; the device decides, not the host.
+        The scale is halved at a skip, and doubled after GROWTH_STEPS finite steps; the device
+        decides, not the host.
         """
         gradients = self.unscale(gradients)
         is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
@@ -132,7 +133,7 @@ class Accumulation:
             total.assign_add(gradient)
 
     def take(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        """Return the sums including the last batch's gradients, and reset the sums."""
+        """Return the sums including `gradients`, those of the last batch; reset the sums."""
         totals = [total + gradient for total, gradient in zip(self._sums, gradients)]
         for total in self._sums:
             total.assign(tf.zeros_like(total))

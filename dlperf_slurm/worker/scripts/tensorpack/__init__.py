@@ -46,7 +46,10 @@ class Settings:
 
     @property
     def data_format(self) -> str:
-        """The data format: TensorFlow 1 needs NHWC on CPUs, and is faster with NCHW on GPUs."""
+        """The layout of images, "channels_first" (NCHW) on GPUs, "channels_last" (NHWC) on CPUs.
+
+        TensorFlow 1 needs NHWC on CPUs, and is faster with NCHW on GPUs.
+        """
         return "channels_first" if self.device == "cuda" else "channels_last"
 
     @property

@@ -65,7 +65,7 @@ def _list_shapes(settings: Settings) -> List[List[int]]:
 
 
 def _make_random_batch(settings: Settings) -> List[tf.Tensor]:
-    """Make tensors that TensorFlow draws on the host in each step."""
+    """Make tensors of images and labels, which TensorFlow draws on the host in each step."""
     images, labels = _list_shapes(settings)
     classes = settings.definition.classes
     with tf.device("/cpu:0"):

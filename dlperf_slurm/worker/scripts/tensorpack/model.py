@@ -78,7 +78,7 @@ class ResNet50(ModelDesc):
         return FullyConnected("classifier", x, definition.classes, kernel_initializer=start)
 
     def _list_defaults(self, data_format: str) -> List[ContextManager[None]]:
-        """List the argument scopes with the defaults of each kind of layer."""
+        """List tensorpack's argument scopes, contexts that set the defaults of kinds of layers."""
         definition = self._definition
         start = tf.compat.v1.variance_scaling_initializer(2.0, "fan_out", "untruncated_normal")
         return [
@@ -103,5 +103,5 @@ class ResNet50(ModelDesc):
 
 
 def _convolve(name: str, x: tf.Tensor, channels: int, size: int, stride: int) -> tf.Tensor:
-    """Add a convolution and its batch normalization."""
+    """Add a convolution to x, of this kernel size, and its batch normalization."""
     return BatchNorm(f"{name}_normalization", Conv2D(name, x, channels, size, strides=stride))

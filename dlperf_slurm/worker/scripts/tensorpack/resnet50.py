@@ -21,7 +21,10 @@ from dlperf_slurm.worker.scripts.tensorpack import DATA, HOROVOD, PYTHON, UPDATE
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Train; return 2, with a line on standard error, if something needed is missing."""
+    """Train as the command line says; return 0, or 2 if something needed is missing.
+
+    The latter is a line on standard error.
+    """
     settings = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     # errors only: TensorFlow warns of deprecations, CPU instructions and large allocations
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -66,10 +69,11 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
 
 
 def choose_epoch_steps(warmup_steps: int, measured_steps: int) -> int:
-    """Choose the fewest steps per epoch so that one epoch is the warm-up, the rest are measured.
+    """Return the fewest steps per epoch with which one epoch is the warm-up, the rest measured.
 
-    All epochs have the same number of steps, and the log parser drops those of `drop_warmup`. If
-    there is no such number, warm-up and measurement are one epoch each, as long as the longer one.
+    All epochs have the same number of steps, and the measured ones add up to `measured_steps`;
+    `drop_warmup` must drop the first epoch only. If there is no such number, warm-up and
+    measurement are one epoch each, as long as the longer one.
     """
     for steps in range(max(warmup_steps, 1), measured_steps):
         count = measured_steps // steps
@@ -79,7 +83,7 @@ def choose_epoch_steps(warmup_steps: int, measured_steps: int) -> int:
 
 
 def _find_problems(options: argparse.Namespace) -> List[str]:
-    """List unsupported combinations of options."""
+    """Return a sentence for each unsupported combination of options."""
     if options.devices == 1:
         return []
     if options.update == HOROVOD:

@@ -32,7 +32,10 @@ def find_missing(settings: Settings) -> str:
 
 
 def train(settings: Settings) -> None:
-    """Train; raises RuntimeError if the model does not match its definition."""
+    """Train ResNet-50 with one of tensorpack's trainers, which logs the time of each epoch.
+
+    Raises RuntimeError if the model does not match its definition.
+    """
     # no deprecation warnings, of which tensorpack causes many
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     trainer = _make_trainer(settings)
@@ -101,7 +104,7 @@ class _SessionCreator(NewSessionCreator):
 
 
 def _keep_to_cpus(settings: Settings, local_rank: int) -> None:
-    """Bind this process to as many CPUs as its devices have.
+    """Bind this process to as many CPUs as its devices have (`cpus_per_device` each).
 
     This changes nothing if the launcher has bound the processes already; otherwise each local rank
     takes its own consecutive CPUs.
