@@ -81,15 +81,15 @@ class _Pair:
 
     @property
     def level(self) -> float:
-        """The expected throughput; NaN for a figure per device of a case that was not run."""
+        """The reference's throughput; NaN for a figure per device if the case was not run."""
         if self.measured is None and not self.entry.runs:
             return nan
         return self.entry.compute_level(self.measured.case.axes.world_size if self.measured else 1)
 
     def list_slowed(self, tolerance: float) -> tuple[float, ...]:
-        """List the reference's throughputs, reduced by `tolerance`, such as 0.05.
+        """Return the reference's throughputs, each reduced by `tolerance`, such as 0.05.
 
-        The values of each run are scaled to the same median.
+        The values of each run are first scaled to the same median, `level`.
         """
         own = [(run.units, compute_median(run.units)) for run in self.entry.runs]
         factor = (1 - tolerance) * self.level
@@ -105,9 +105,10 @@ def compare_with_reference(
 ) -> Acceptance:
     """Compare each case of a run with a reference, and accept or reject it.
 
-    `name` is the reference's file name. `tolerance` is the allowed slowdown (0.05: 5 %); None: the
-    variation between the reference's own runs. A measured case is judged by the test of `compare
-    --fail-if-slower` against the reference's repeats, slowed down by the tolerance.
+    `cases` are the outcomes of the run, `reference` the entries of the file `name`. `tolerance` is
+    the allowed slowdown (0.05: 5 %); None: the variation between the reference's own runs. A
+    measured case is judged by the test of `compare --fail-if-slower` against the reference's
+    repeats, slowed down by the tolerance.
     """
     pairs = [pair for entry in reference for pair in _match(manifest, cases, entry)]
     tolerances = _find_tolerances(pairs, tolerance)
@@ -166,10 +167,10 @@ def _match(
 
 
 def _find_tolerances(pairs: Sequence[_Pair], stated: Optional[float]) -> list[Optional[float]]:
-    """Return the allowed slowdown of each pair, such as 0.05.
+    """Return the allowed slowdown of each pair, such as 0.05; None if it is unknown.
 
-    That is `stated`, unless it is None. Otherwise it is 0 where the reference is a figure of a
-    contract; what the reference's runs vary by, if there are several; None if there is one.
+    It is `stated`, unless that is None. Otherwise it is 0 where the reference is a figure of a
+    contract, else what the reference's runs vary by, unknown with a single run.
     """
     if stated is not None:
         return [stated] * len(pairs)
@@ -189,8 +190,8 @@ def _find_tolerances(pairs: Sequence[_Pair], stated: Optional[float]) -> list[Op
 def _compare_figure(pair: _Pair, tolerance: float, tests: int) -> dict[str, Any]:
     """Compare the measured median's interval with a contract's figure, reduced by `tolerance`.
 
-    Returns the values of those columns FOUND that rows of ACCEPTANCE use. Rejections are corrected
-    for the number of `tests` (Bonferroni).
+    Returns a speed ratio with bounds, and whether it is within or beyond the limit, by name of the
+    columns FOUND. Rejections are corrected for the number of `tests` (Bonferroni).
     """
     samples, figure = pair.units, (1 - tolerance) * pair.level
     needed = count_needed_samples(1 - SIGNIFICANCE / tests)

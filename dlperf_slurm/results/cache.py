@@ -29,15 +29,15 @@ _LIBRARIES = ("duckdb", "jinja2", "matplotlib", "numpy", "pandas")
 
 
 def get_entry_path(kind: str, name: str) -> Path:
-    """Return the path of a cache entry, which may not exist.
+    """Return the path of a cache entry, CACHE/KIND/NAME, which may not exist.
 
-    Raises as `find_cache_dir`.
+    Raises InputError if there is no usable cache folder (`find_cache_dir`).
     """
     return find_cache_dir() / kind / name
 
 
 def load_entry(kind: str, name: str, made_of: object) -> Any:
-    """Load the value that `store_entry` stored; None without a valid entry.
+    """Load the value that `store_entry` stored; None without a valid entry of one's own.
 
     An entry is valid if `made_of`, from which the value was computed, is still the same.
     """
@@ -76,10 +76,11 @@ def evict_entries(kind: str, most: int) -> None:
 
 @cache
 def fingerprint_code() -> tuple[object, ...]:
-    """Fingerprint the code that makes results and reports: versions, newest modification time.
+    """Return a fingerprint of the code that makes results and reports, for keys of the cache.
 
-    The time is included because in a checkout the version does not change with the code. Versions
-    are those in the names of metadata folders: even importlib.metadata is slow to import.
+    It has versions and the newest modification time, because in a checkout the version does not
+    change with the code. Versions are those in the names of metadata folders: even
+    importlib.metadata is slow to import.
     """
     newest = max(
         os.stat(f"{folder}/{name}").st_mtime_ns  # noqa: PTH116
@@ -91,21 +92,24 @@ def fingerprint_code() -> tuple[object, ...]:
 
 
 def _find_metadata(package: str) -> list[str]:
-    """Find the metadata folders of a package, such as ["numpy-2.4.6.dist-info"]."""
+    """Return the names of a package's metadata folders, such as ["numpy-2.4.6.dist-info"]."""
     spec = find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     return [path.name for folder in folders for path in Path(folder).parent.glob(f"{package}-*")]
 
 
 def _digest(made_of: object, content: memoryview) -> bytes:
-    """Return the digest of a cache entry: of its content, and of what that was made of."""
+    """Return the digest that begins a cache entry: of its content, and of what that was made of."""
     digest = hashlib.blake2b(ascii(made_of).encode(), digest_size=_DIGEST_BYTES)
     digest.update(content)
     return digest.digest()
 
 
 def decode(content: bytes, start: int = 0) -> Any:
-    """Unpickle built-in types and FootnoteTemplate; any other class raises UnpicklingError."""
+    """Unpickle built-in types and FootnoteTemplate, from index `start` of `content` on.
+
+    Any other class raises UnpicklingError.
+    """
     stream = io.BytesIO(content)
     stream.seek(start)
     return _Decoder(stream).load()

@@ -82,9 +82,10 @@ def declare_median(
     bounds: Optional[tuple[str, str]] = None,
     **printed: Any,
 ) -> Column:
-    """Declare a median over samples with its interval and its range; files have no range.
+    """Declare a column of medians over samples, with columns of their interval and range.
 
-    `printed` says how tables print it: `header`, `form` and `missing` of Column.
+    The range is not written to files. `bounds` are names for the interval's columns if they are not
+    the usual ones; `printed` says how tables print it: `header`, `form` and `missing` of Column.
     """
     return Column(
         name, NUMBER, unit, meaning, compute, bounds or with_bounds(name),
@@ -93,7 +94,7 @@ def declare_median(
 
 
 def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printed: Any) -> Column:
-    """Declare a ratio to a baseline, which `compute` returns with its interval.
+    """Declare a column of ratios to a baseline, which `compute` returns with their intervals.
 
     `printed` is as in `declare_median`.
     """
@@ -110,7 +111,7 @@ def declare_hidden(name: str, dtype: str, compute: Compute, **printed: Any) -> C
 
 
 def _declare_axes() -> Iterator[Column]:
-    """Declare a column for each axis of the matrix, such as `framework`."""
+    """Yield a column for each axis of the matrix, such as `framework`, copied from the plan."""
     for axis in AXIS_SPECS:
         meaning = axis.description[0].lower() + axis.description[1:].rstrip(".")
         meaning += "; missing where it is dynamic" if axis.name == "loss_scale" else ""
@@ -118,7 +119,7 @@ def _declare_axes() -> Iterator[Column]:
 
 
 def _declare_settings() -> Iterator[Column]:
-    """Declare a column for each setting of the matrix's [protocol] table: `measured_steps`, ...
+    """Yield a column for each setting of the matrix's [protocol] table, such as `measured_steps`.
 
     docs/make_columns.py takes their meanings from the matrix's classes, which need pydantic.
     """
@@ -374,7 +375,8 @@ CASES: tuple[Column, ...] = (
 def aggregate_repeats(valid: "DataFrame", cases: "Index") -> "dict[str, DataFrame]":
     """Aggregate the columns of repeats that columns of cases need, by name of the aggregation.
 
-    Such as "max" and "median"; each frame has a row for each case id of `cases`.
+    Names are "max", "median" etc.; each frame has a row for each case id of `cases`. `valid` are
+    the repeats with a valid record.
     """
     used: dict[str, set[str]] = {}
     for column in CASES:

@@ -49,7 +49,7 @@ class CaseInputs:
 
     @cached_property
     def values(self) -> dict[str, dict[str, list[float]]]:
-        """The samples of each quantity, by quantity and case id."""
+        """The samples of each quantity, as {quantity: {case id: values}}."""
         found: dict[str, dict[str, list[float]]] = {quantity: {} for quantity in SAMPLED}
         for (case_id, quantity, _), value in zip(self.samples.index, self.samples.tolist()):
             found[quantity].setdefault(case_id, []).append(value)
@@ -91,14 +91,18 @@ class RepeatAggregate:
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
     """Return a formula for median, interval and range of a quantity, multiplied by `factor`.
 
-    The formula returns a data frame [cases, (value, low, high, min, max)].
+    `quantity` is a column of samples, such as "samples_per_s". The formula returns a data frame
+    [cases, (value, low, high, min, max)].
     """
     parts = ["median", "low", "high", "min", "max"]
     return lambda cases, inputs: factor * inputs.medians[quantity][parts]
 
 
 def scaled_median_of(quantity: str, factor: "Callable[[Cases], Series]") -> Compute:
-    """Return a formula for median, interval and range of a quantity, times a factor per case."""
+    """Return a formula for median, interval and range of a quantity, times a factor per case.
+
+    It returns a data frame as that of `median_of`; `factor` computes a column of the cases.
+    """
     return lambda cases, inputs: median_of(quantity)(cases, inputs).mul(factor(cases), axis=0)
 
 
@@ -137,7 +141,7 @@ def formula(compute: "Callable[[Cases], Any]") -> Compute:
 
 
 def divide_by_devices(is_strong: bool) -> Compute:
-    """Return a formula for scaling efficiency: speedup / relative devices, with its interval.
+    """Return a formula for scaling efficiency: speedup / (devices / baseline's devices).
 
     It is missing for cases of the other kind of scaling than `is_strong` says. Strong scaling has a
     fixed global batch size. The formula returns columns [value, low, high, is_baseline];
@@ -159,20 +163,23 @@ def divide_by_devices(is_strong: bool) -> Compute:
 def divide_by_peak(kind: str) -> "Callable[[Cases], Series]":
     """Return a function for the factor from throughput to the share of a device's peak FLOP/s.
 
-    `kind` is "measured" or "published".
+    The function computes it for each case; `kind` of peak is "measured" or "published".
     """
     return lambda cases: cases["tflop_per_sample"] / cases[f"{kind}_peak_tflops"]
 
 
 def compute_deviation(cases: Cases, inputs: CaseInputs) -> "Series":
-    """Compute each case's sample standard deviation (n - 1) of top-1 accuracy over its seeds."""
+    """Return each case's sample standard deviation (n - 1) of top-1 accuracy over its seeds.
+
+    Missing for fewer than two seeds.
+    """
     known = inputs.valid[inputs.valid.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
     return inputs.plan.index.to_series().map(found).astype(NUMBER)
 
 
 def find_sizes(cases: Cases, inputs: CaseInputs) -> "Series":
-    """List the measured batch sizes of each case as text, ascending: "16 32"; "" without any."""
+    """Return the measured batch sizes of each case as text, ascending: "16 32"; "" without any."""
     sizes = inputs.frames.repeats[["case_id", "batch_size_per_device"]].dropna().drop_duplicates()
     texts = sizes.sort_values("batch_size_per_device").astype("string").groupby("case_id")
     return (
@@ -183,7 +190,7 @@ def find_sizes(cases: Cases, inputs: CaseInputs) -> "Series":
 def find_problem(cases: Cases, inputs: CaseInputs) -> "Series":
     """Return the worst status of each case's repeats, such as "OOM", or "" with a valid record.
 
-    A case that the matrix leaves out is "not run".
+    It is "missing" without any record, and "not run" for a case that the matrix leaves out.
     """
     from pandas import Categorical, Series
 
@@ -204,7 +211,7 @@ def find_published_peak(cases: Cases, inputs: CaseInputs) -> "Series":
 def at_busiest(column: str) -> Compute:
     """Return a formula that copies a column of `repeats` from one repeat of each case.
 
-    It is the repeat in which processes of others used most CPU time.
+    It is the repeat in which other processes of the machine used most CPU time.
     """
 
     def compute(cases: Cases, inputs: CaseInputs) -> "Series":
@@ -216,14 +223,17 @@ def at_busiest(column: str) -> Compute:
 
 
 def of_slowest_device(column: str) -> Compute:
-    """Return a formula that copies a column of `devices` from each case's slowest device."""
+    """Return a formula that copies a column of `devices`, as text, for a case's slowest device."""
     return lambda cases, inputs: (
         inputs.frames.devices.groupby("case_id")[column].first().reindex(inputs.plan.index)
     ).astype("string")
 
 
 def median_of_all_reduces(column: str) -> Compute:
-    """Compute the median of a column of `sums` over the all-reduces of gradients of all repeats."""
+    """Return a formula for the median of a column of `sums`, over all repeats of a case.
+
+    Only all-reduces of the size of the gradients count.
+    """
 
     def compute(cases: Cases, inputs: CaseInputs) -> "Series":
         own = inputs.frames.sums[inputs.frames.sums.of_gradients]

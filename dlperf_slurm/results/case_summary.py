@@ -115,7 +115,10 @@ class RunFrames:
 
 
 def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
-    """Summarize the records and step times of a case as rows of the run's data frames."""
+    """Summarize the records and step times of a case as rows of the run's data frames.
+
+    Returns them by name of the frame, and the arrays of step times.
+    """
     import numpy
 
     case = outcomes.case
@@ -216,7 +219,7 @@ class _Device:
 
 
 def _list_devices(repeats: Sequence[RepeatData]) -> list[tuple[object, ...]]:
-    """List a case's rows of the frame `devices`, the slowest device first; none for one rank.
+    """Return a case's rows of the frame `devices`, the slowest device first; [] for one rank.
 
     A device is a (host, local rank). Its slowness is the median over the repeats of its rank's
     median step relative to that of the median rank.
@@ -255,7 +258,7 @@ def _list_devices(repeats: Sequence[RepeatData]) -> list[tuple[object, ...]]:
 def _find_percentiles(
     repeats: Sequence[RepeatData], rows: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 ) -> dict[tuple[str, int], list[float]]:
-    """Compute STEP_PERCENTILES of each device's step times, of all its repeats together.
+    """Return STEP_PERCENTILES of each device's step times, in seconds, over all its repeats.
 
     A device is (host, local rank); `rows` has the indices of its repeats, and of its rank in each.
     Devices that the same repeats used are computed together.
@@ -331,7 +334,7 @@ def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str
 
 
 def make_run_frames(cases: Sequence[CaseRows]) -> RunFrames:
-    """Build the data frames of a run from the rows of its cases."""
+    """Build the data frames of a run from the rows of its cases, in their order."""
     import numpy
     from pandas import Categorical, DataFrame
 

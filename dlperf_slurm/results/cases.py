@@ -44,12 +44,12 @@ class Results:
 
     @cached_property
     def training(self) -> "DataFrame":
-        """The training cases; cached, because filtering a frame with many columns is slow."""
+        """The rows of training cases; cached, because filtering a wide frame is slow."""
         return self.cases[self.cases["mode"] == TRAIN]
 
     @cached_property
     def inference(self) -> "DataFrame":
-        """The inference cases; cached."""
+        """The rows of inference cases; cached."""
         return self.cases[self.cases["mode"] == INFER]
 
     @cached_property
@@ -150,7 +150,7 @@ PLANNED = ["case_id", "model", *AXES, *SETTINGS, "planned_epochs", "planned_size
 
 
 def _join_notes(results: Results) -> "Series":
-    """Join the footnotes of each case to one text, without that in the column `reason`."""
+    """Join the footnotes of each case with "; ", without that in the column `reason`."""
     from pandas import Series
 
     order = {scope: place for place, scope in enumerate(

@@ -55,7 +55,7 @@ class Outcome:
     def with_times(self, seconds: Any) -> "Outcome":
         """Return a copy with the step times `seconds`, [ranks, steps], and what follows from them.
 
-        Without step times or without a valid record, return the outcome unchanged.
+        Without step times (None) or without a valid record, return the outcome unchanged.
         """
         if seconds is None or self.record is None:
             return self
@@ -81,14 +81,14 @@ class CaseOutcomes:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether repeats were spread over array jobs (blocks): a block is then one sample."""
+        """Whether repeats were spread over array jobs (blocks), so that a block is one sample."""
         return self.case.blocks > 1
 
     def reduce_to_samples(self, values: Sequence[tuple[int, float]]) -> tuple[float, ...]:
         """Reduce values by repeat to independent samples.
 
-        `values` are (repeat, value). Without blocks every value is a sample, else the median of
-        each block (array job).
+        `values` are (repeat, value). Without blocks every value is a sample; with blocks, the
+        median of each block (array job).
         """
         if not self.has_blocks:
             return tuple(value for _, value in values)
@@ -127,9 +127,9 @@ class Attempts:
     skipped: Set[tuple[str, int]]
 
     def list_repeats(self, case: PlannedCase) -> list[int]:
-        """List the numbers of a case's repeats, without skipped ones.
+        """Return the numbers of a case's repeats, from 1, without skipped ones.
 
-        None for a case that the matrix left out.
+        Empty for a case that the matrix left out.
         """
         planned = range(1, 1 + (0 if case.reason else case.repeats))
         return [repeat for repeat in planned if (case.case_id, repeat) not in self.skipped]
@@ -158,7 +158,10 @@ class Attempts:
     def map_cases(
         self, function: Callable[[CaseOutcomes], Value], cases: Sequence[PlannedCase]
     ) -> Iterator[Value]:
-        """Yield the function's value for each case, which several processes read and compute."""
+        """Yield the function's value for each case, which several processes read and compute.
+
+        The order is that of `cases`.
+        """
         repeats = sum(len(self.list_repeats(case)) for case in cases)
         least = max(1, WORTH_A_PROCESS * len(cases) // max(1, repeats))
         # import before forking, so that the processes need not do it
@@ -173,7 +176,7 @@ class Attempts:
 
 
 def find_attempts(run: Run) -> Attempts:
-    """Read the attempts of a run from its plan, markers and journal, without reading records."""
+    """Find the attempts of a run from its plan, markers and journal, without reading records."""
     events = read_journal(run.path)
     submitted = {marker.rpartition(".")[0]: "" for marker in list_markers(run.path)}
     submitted.update((event.group_id, event.time) for event in events if event.event == SUBMITTED)
@@ -187,7 +190,10 @@ def find_attempts(run: Run) -> Attempts:
 
 
 def collect_outcomes(run: Run) -> list[CaseOutcomes]:
-    """Read all records of a run, in the order of its plan, without asking the scheduler."""
+    """Read the outcomes of all cases of a run, in the order of its plan, from its records.
+
+    The scheduler is not asked.
+    """
     attempts = find_attempts(run)
     repeats = [attempts.list_repeats(case) for case in run.manifest.cases]
     planned = [(case, n) for case, own in zip(run.manifest.cases, repeats) for n in own]

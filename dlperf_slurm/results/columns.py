@@ -78,12 +78,12 @@ class Column:
 
 
 def with_bounds(name: str) -> tuple[str, str]:
-    """Name the columns of an interval's ends: "speedup" -> "speedup_low", "speedup_high"."""
+    """Return the names of the columns of an interval's ends: "speedup_low", "speedup_high"."""
     return f"{name}_low", f"{name}_high"
 
 
 def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
-    """Build a data frame with one row per object, whose values the columns' `compute` returns."""
+    """Build a data frame with one row per object; each column's `compute` returns its value."""
     values = [[column.compute(row) for column in columns] for row in rows]
     return make_frame_of_values({column.name: column.dtype for column in columns}, values)
 
@@ -103,7 +103,7 @@ def make_frame_of_values(
 
 
 def make_array(dtype: str, cells: Sequence[object]) -> Any:
-    """Build a pandas array of type `dtype` from the values of a column; None is missing."""
+    """Return a pandas array of type `dtype` with the values of a column; None is missing."""
     from pandas import Series, array
 
     if dtype not in (TIME, LISTS):
@@ -112,7 +112,7 @@ def make_array(dtype: str, cells: Sequence[object]) -> Any:
 
 
 def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":
-    """Compute the published columns from another data frame, in their declared order and types."""
+    """Return the columns to write to files, computed from `frame`, in declared order and types."""
     from pandas import DataFrame
 
     found = {}
@@ -124,7 +124,7 @@ def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame
 
 
 def take_column(name: str) -> "Callable[[DataFrame], Series]":
-    """Return a function that returns the column `name` of the data frame it is called with."""
+    """Return a function that takes a data frame and returns its column `name`."""
     return lambda frame: frame[name]
 
 
@@ -141,7 +141,10 @@ def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFram
 
 
 def cast(values: "Series", dtype: str) -> "Series":
-    """Convert a column to the pandas type `dtype`; times are parsed from text in TIME_FORMAT."""
+    """Convert a column to the pandas type `dtype`.
+
+    Times are parsed from text in TIME_FORMAT; invalid ones are missing.
+    """
     from pandas import Timestamp, to_datetime
 
     # compare names: pandas considers its own `str` type equal to "string"

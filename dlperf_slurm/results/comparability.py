@@ -58,7 +58,7 @@ class Measured(Protocol):
 def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
     """Return why a run has no valid result of a case: "A has no valid result: OOM"; else "".
 
-    `run_name` is the subject of the sentence.
+    `run_name` is the subject of the sentence, such as "A".
     """
     if outcomes.case.reason:
         return f"{run_name} did not run this case: {outcomes.case.reason}"
@@ -68,14 +68,18 @@ def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
 
 
 def list_work(records: Sequence[Record]) -> dict[str, list[str]]:
-    """List the distinct values over a case's records of each path in WORK, by path."""
+    """Return the distinct values of each path in WORK over a case's records, by path.
+
+    A path is that of an attribute of Record which determines the work, such as the model's sizes.
+    """
     return {path: _list_distinct(map(attrgetter(path), records)) for path in WORK}
 
 
 def find_other_work(a: Facts, b: Facts) -> str:
     """Describe how the work of two runs of a case differs, such as other model sizes; "" if equal.
 
-    `a` and `b` are from `list_work`.
+    `a` and `b` are from `list_work`. Repeats of a run that did different work count as a
+    difference.
     """
     differences = []
     for path in WORK:
@@ -86,7 +90,10 @@ def find_other_work(a: Facts, b: Facts) -> str:
 
 
 def list_provenance(records: Sequence[Record]) -> dict[str, list[str]]:
-    """List the distinct values over a case's records of each version, machine fact and setting."""
+    """Return the distinct values of each version, machine fact and setting over a case's records.
+
+    They are by name; a record without a value counts as "none".
+    """
     described = [_describe_provenance(record) for record in records]
     return {
         name: _list_distinct(facts.get(name, "") for facts in described)
@@ -95,9 +102,9 @@ def list_provenance(records: Sequence[Record]) -> dict[str, list[str]]:
 
 
 def describe_changes(a: Facts, b: Facts) -> list[str]:
-    """Describe each version, machine fact or setting that differs between runs A and B of a case.
+    """List the versions, machine facts and settings that differ between two runs of a case.
 
-    Such as "kernel 5.14 -> 6.4"; `a` and `b` are from `list_provenance`.
+    Each is a text such as "kernel 5.14 -> 6.4"; `a` and `b` are from `list_provenance`.
     """
     pairs = {name: (a.get(name, NOT_TOLD), b.get(name, NOT_TOLD)) for name in {**a, **b}}
     return [_describe_change(name, x, y) for name, (x, y) in pairs.items() if x != y]
@@ -106,7 +113,7 @@ def describe_changes(a: Facts, b: Facts) -> list[str]:
 def describe_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
     """Describe a difference in steal time (CPU time that a hypervisor gave to others), if any.
 
-    `a` and `b` are the valid records of a case in both runs.
+    `a` and `b` are the valid records of a case in both runs. Returns a list of one text, or [].
     """
     shares = [compute_median([record.stolen_share for record in records]) for records in (a, b)]
     if abs(shares[0] - shares[1]) < MIN_STOLEN_DIFFERENCE:
@@ -116,9 +123,9 @@ def describe_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
 
 
 def describe_tool_changes(a: Measured, b: Measured) -> list[str]:
-    """Describe how the version of this tool and the site differ: "site old -> new".
+    """List how the version of this tool and the site differ: "site old -> new".
 
-    `a` is the earlier run; no lines if both are equal.
+    `a` is the earlier run; [] if both are equal.
     """
     pairs = {
         "dlperf_slurm": [a.tool, b.tool],
@@ -139,9 +146,9 @@ def _describe_provenance(record: Record) -> dict[str, str]:
 
 
 def _describe_hosts(record: Record) -> dict[str, str]:
-    """Join the values of each host fact over all hosts of a record.
+    """Return the values of each host fact, by name, joined with " and " over all hosts of a record.
 
-    Without facts that only identify a machine or device, such as `gpu_uuids`.
+    Facts that only identify a machine or device, such as `gpu_uuids`, are left out.
     """
     hosts = [record.platform, *({**record.platform, **host.facts} for host in record.hosts)]
     names = dict.fromkeys(name for facts in hosts for name in facts)

@@ -114,8 +114,8 @@ def compare_runs(
 ) -> RunComparison:
     """Compare every case of either run, in A's order, followed by the cases that only B has.
 
-    `limit` and `margin` are as in RunComparison; the margin defaults to the limit, and to
-    DEFAULT_MARGIN without a limit.
+    `limit` is the allowed slowdown of B, and `margin` the difference that counts as equivalent, as
+    fractions; the margin defaults to the limit, and to DEFAULT_MARGIN without a limit.
     """
     margin = margin or limit or DEFAULT_MARGIN
     by_id_a, by_id_b = ({c.case.case_id: c for c in cases} for cases in (cases_a, cases_b))
@@ -138,14 +138,14 @@ def compare_runs(
 
 
 def _find_first_run(a: Manifest, b: Manifest) -> str:
-    """Return "A" or "B", whichever run had the first turn, or "" if they had no turns."""
+    """Return "A" or "B", whichever of two interleaved runs came first, or "" if not interleaved."""
     if a.run_id == b.run_id or {*a.interleaved} != {a.run_id, b.run_id}:
         return ""
     return "A" if a.interleaved[0] == a.run_id else "B"
 
 
 def _is_in_sequence(a: CaseOutcomes, b: CaseOutcomes) -> bool:
-    """Return whether all repeats of one run ended before those of the other began."""
+    """Return whether all repeats of a case in one run ended before those in the other began."""
     if not a.records or not b.records:
         return False
     starts = [min(record.started_at for record in case.records) for case in (a, b)]
@@ -196,7 +196,7 @@ def _list_pairs(
 
 
 def _keep_common_repeats(a: CaseOutcomes, b: CaseOutcomes) -> tuple[CaseOutcomes, CaseOutcomes]:
-    """Return two cases with the repeats that are valid in both."""
+    """Return both outcomes of a case with only the repeats that are valid in both runs."""
     common = {o.repeat for o in a.outcomes if o.record} & {o.repeat for o in b.outcomes if o.record}
     one, other = (
         replace(case, outcomes=tuple(o for o in case.outcomes if o.repeat in common))
@@ -206,7 +206,7 @@ def _keep_common_repeats(a: CaseOutcomes, b: CaseOutcomes) -> tuple[CaseOutcomes
 
 
 def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
-    """List the samples of a quantity, THROUGHPUT (samples/s) or MEAN_LATENCY (s).
+    """Return the samples of a quantity, THROUGHPUT (samples/s) or MEAN_LATENCY (seconds).
 
     There is one per valid repeat, or per block if repeats are spread over blocks.
     """
@@ -282,7 +282,7 @@ def _remove_drift(
 
 
 def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
-    """Describe why a pair is undecided and how many repeats would decide; "" if it is decided.
+    """Return how many repeats would decide an undecided pair, in a sentence; "" if decided.
 
     `counts` describes the samples of both runs: "6 and 7 repeats".
     """
@@ -297,7 +297,7 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
 
 
 def share_case_column(name: str) -> Column:
-    """Declare a column of CASES for another data frame, which has a column of the same name."""
+    """Return a column of CASES for another data frame, which has a column of the same name."""
     column = next(column for column in CASES if column.name == name)
     return replace(column, compute=take_column(name), bounds=(), extremes=(), hidden=())
 
@@ -310,7 +310,7 @@ def declare_speed_ratio(meaning: str) -> Column:
 
 
 def _find_medians(pairs: "DataFrame", samples: "Series") -> "Series":
-    """Compute the median of each pair's samples; latencies in ms, from seconds."""
+    """Return the median of each pair's samples in printed units: latencies in ms, from seconds."""
     factors = pairs.quantity.map({MEAN_LATENCY: 1000.0}).fillna(1.0)
     return factors * samples.map(compute_known_median).astype(NUMBER)
 

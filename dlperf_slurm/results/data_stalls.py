@@ -18,7 +18,7 @@ def is_wait_known(record: Record) -> bool:
 
 
 def compute_rate_without_stalls(record: Record) -> Optional[float]:
-    """Return the throughput (samples/s) without the time waiting for data; None if unknown."""
+    """Return the throughput in samples/s if ranks never waited for data; None if unknown."""
     return record.computed_samples_per_s if _has_wait_time(record) else None
 
 
@@ -33,5 +33,5 @@ def compute_stalled_share(record: Record) -> Optional[float]:
 
 
 def _has_wait_time(record: Record) -> bool:
-    """Return whether the waiting time is known; logs of external scripts do not report it."""
+    """Return whether the time waiting for data is known; external scripts' logs have none."""
     return record.case.log_format is None and is_wait_known(record)

@@ -12,7 +12,7 @@ SETTINGS: dict[str, Union[str, bool, int, float, list[str]]] = {"memory_limit": 
 
 
 def open_database(written: Optional[Path] = None) -> "DuckDBPyConnection":
-    """Open a DuckDB database in memory that cannot access the network or files.
+    """Open a DuckDB database in memory whose SQL cannot access the network or files.
 
     If `written` is a folder, SQL may read and write files in it alone. Raises duckdb.Error.
     """

@@ -72,8 +72,8 @@ def make_rank_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
 def make_step_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
     """Build the data frame with one row per measured step (from 1) of each rank.
 
-    For speed with millions of rows, columns are built from whole arrays [ranks, steps], and case
-    ids are categorical.
+    Columns: case_id, repeat, rank, step, seconds. For speed with millions of rows, columns are
+    built from whole arrays [ranks, steps], and case ids are categorical.
     """
     import numpy
     from pandas import Categorical, DataFrame
@@ -100,7 +100,7 @@ def make_step_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
 
 
 def _join(arrays: Sequence[Any], dtype: str) -> Any:
-    """Concatenate arrays to one of type `dtype`; no arrays give an empty one."""
+    """Concatenate arrays to one of type `dtype`; without arrays it is empty."""
     import numpy
 
     return numpy.concatenate([numpy.empty(0, dtype), *arrays], dtype=dtype)

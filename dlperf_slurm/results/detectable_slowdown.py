@@ -35,7 +35,7 @@ def describe_power(
 ) -> list[str]:
     """Describe which slowdown a comparison of two runs would detect, one line per repeat count.
 
-    `measured` has the case ids and samples of earlier runs on the same site. The spread is the
+    `measured` has pairs of case id and samples, of earlier runs on the same site. The spread is the
     median over the planned cases among them; without any, typical spreads are assumed. With
     `is_paired`, the two runs are interleaved.
     """
@@ -88,10 +88,10 @@ def _describe_cases(
 def _describe_detection(
     count: int, spread: float, cases: Sequence[PlannedRepeats], is_paired: bool
 ) -> str:
-    """Describe how probably a fixed slowdown is detected, and which slowdown is detected surely.
+    """Describe how probably the slowdown SLOWDOWN is detected, and which one surely.
 
-    The fixed one is SLOWDOWN, "surely" is the probability POWER. Each of `cases` has `count`
-    samples with the same relative `spread`.
+    "Surely" is with the probability POWER. Each of `cases` has `count` samples with the same
+    relative `spread`; `is_paired`: the two runs are interleaved.
     """
     chance, least = get_power(count, spread, SLOWDOWN, len(cases), is_paired)
     return (

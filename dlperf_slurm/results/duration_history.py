@@ -35,8 +35,8 @@ _LIKE = (
 def get_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str, float]:
     """Return how long an array task took in an earlier run: median seconds by case id.
 
-    The newest run on this site counts that has measured the case with the same sizes and steps.
-    Cases without such a run are omitted.
+    For each case it is the newest run on this site that measured it with the same sizes and steps.
+    Cases without such a run are left out.
     """
     found: dict[str, float] = {}
     for run_id in list_run_ids(results_dir)[: -MOST_RUNS - 1 : -1]:
@@ -91,7 +91,7 @@ def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
 
 
 def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> list[str]:
-    """Describe each case whose array tasks would exceed their time limit.
+    """List the cases whose array tasks would exceed their time limit, as messages.
 
     `task_seconds` has the expected duration by case id. `verb` precedes the time in the text, such
     as "takes at least".
@@ -107,8 +107,8 @@ def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> l
 def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool) -> str:
     """Describe in one line how long all array tasks will take, or that the time is unknown.
 
-    `task_seconds` has the expected duration by case id. The text is in node-hours on a cluster,
-    because queue time and parallelism are up to Slurm.
+    `task_seconds` has the expected duration by case id. On a cluster (not `is_local`) it is in
+    node-hours, because queue time and parallelism are up to Slurm. "" for an empty plan.
     """
     known = [case for case in plan.cases if case.case_id in task_seconds]
     if not plan.cases:

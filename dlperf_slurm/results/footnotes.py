@@ -32,7 +32,7 @@ class Footnotes:
     _notes: dict[str, list[Note]] = field(default_factory=dict)
 
     def number(self, note: Note) -> int:
-        """Add a note and return its number; templates with the same `form` share one."""
+        """Add a footnote and return its number; templates with the same `form` share a number."""
         form = note if isinstance(note, str) else note.form
         self._notes.setdefault(form, []).append(note)
         return list(self._notes).index(form) + 1
@@ -43,7 +43,10 @@ class Footnotes:
 
     @property
     def texts(self) -> list[str]:
-        """The footnotes' texts, with ranges of numbers; final once all tables are made."""
+        """The footnotes' texts in the order of their numbers; final once all tables are made.
+
+        Footnotes with the same number are one text, with ranges of their figures.
+        """
         return [_merge(form, notes) for form, notes in self._notes.items()]
 
 

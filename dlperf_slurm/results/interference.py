@@ -23,7 +23,7 @@ def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostNoise]:
 
 
 def find_worst(outcome: Outcome) -> Optional[CpuUse]:
-    """Return the CPU use on the host where other users' processes used most; None if unknown."""
+    """Return the CPU use of the host where processes of others used most; None if unknown."""
     uses = [use for host in list_hosts([outcome]) for use in host.window]
     return max(uses, key=lambda use: use.other_share, default=None)
 
@@ -31,7 +31,8 @@ def find_worst(outcome: Outcome) -> Optional[CpuUse]:
 def is_noisy(outcome: Outcome) -> bool:
     """Return whether other users disturbed a repeat; False without a valid record.
 
-    They used CPUs during the measured steps, a GPU before them, or a hypervisor withheld CPU time.
+    They did if they used CPUs during the measured steps, or a GPU before them, or if a hypervisor
+    withheld CPU time.
     """
     if outcome.record is None:
         return False
@@ -45,7 +46,10 @@ def is_noisy(outcome: Outcome) -> bool:
 
 
 def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
-    """Describe other users' processes, steal time and earlier GPU users in valid repeats."""
+    """Yield footnotes on other users' processes, steal time and earlier GPU users, if any.
+
+    They are about the valid repeats.
+    """
     valid = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
     worst = [use for use in map(find_worst, valid) if use is not None]
     beside = [use for use in worst if use.has_other_processes]
@@ -63,9 +67,9 @@ def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
 def _describe_stolen(
     valid: Sequence[Outcome], has_other_processes: bool
 ) -> Iterator[FootnoteTemplate]:
-    """Describe the CPU time that a hypervisor withheld (steal) in these valid repeats.
+    """Yield a footnote on CPU time that a hypervisor withheld (steal) in valid repeats, if any.
 
-    With `has_other_processes`, other users' processes are already described.
+    With `has_other_processes`, another footnote already describes other users' processes.
     """
     shares = [o.record.stolen_share for o in valid if o.record is not None]
     found = [share for share in shares if share >= MIN_STOLEN_SHARE]
@@ -85,7 +89,7 @@ def _describe_stolen(
 
 
 def _describe_gpus(valid: Sequence[Outcome]) -> Iterator[Note]:
-    """Describe who used the GPUs before the measurement, and why their clocks were throttled."""
+    """Yield texts on who used the GPUs before the measurement, and why clocks were throttled."""
     for host in dict.fromkeys(list_hosts(valid)):
         for gpu in host.gpus:
             where = f"GPU {gpu.device} of {host.host}"
@@ -97,7 +101,10 @@ def _describe_gpus(valid: Sequence[Outcome]) -> Iterator[Note]:
 
 
 def list_other_processes(outcome: Outcome) -> Optional[str]:
-    """List the other processes on the most affected host: "python 35 %, gcc 4 %"; None if none."""
+    """Return the other processes on the most affected host: "python 35 %, gcc 4 %"; None if none.
+
+    The figures are shares of the machine's CPU time.
+    """
     worst = find_worst(outcome)
     if worst is None or not worst.has_other_processes:
         return None
@@ -105,7 +112,7 @@ def list_other_processes(outcome: Outcome) -> Optional[str]:
 
 
 def list_gpu_users(outcome: Outcome) -> list[str]:
-    """List the processes that used the GPUs of a repeat before it started."""
+    """Return the names of processes that used the GPUs of a repeat before it started."""
     return [name for host in list_hosts([outcome]) for gpu in host.gpus
         for name in gpu.other_processes]  # fmt: skip
 
@@ -139,9 +146,10 @@ def make_banner(repeats: "DataFrame") -> str:
 
 
 def list_disturbed_repeats(repeats: "DataFrame") -> list[str]:
-    """List the other processes of each disturbed repeat, in lines for the user's terminal alone.
+    """List the repeats that others disturbed, each as a line with the other processes.
 
-    Reports, which are sent on, do not name them. `repeats` is the data frame of repeats.
+    The lines are for the user's terminal alone: reports, which are sent on, do not name them.
+    `repeats` is the data frame of repeats.
     """
     noisy = repeats[
         (repeats.other_processes.fillna("") != "") | (repeats.gpu_users.fillna("") != "")

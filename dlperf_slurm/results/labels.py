@@ -31,7 +31,7 @@ IDENTITY = {
 def describe_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "DataFrame":
     """Describe the values of each case that are not the default: texts [cases, axes].
 
-    Only `axes`, in the order of labels; the text of a default is "".
+    The text of a default is "". Only `axes` are described, in the order of labels.
     """
     from pandas import DataFrame
 
@@ -46,7 +46,10 @@ def describe_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "D
 
 
 def join_words(words: "DataFrame", *before: "Series") -> "Series":
-    """Join the non-empty texts of each row with spaces; the columns `before` come first."""
+    """Join the non-empty texts of each row with spaces; the columns `before` come first.
+
+    `words` are the other columns.
+    """
     from pandas import Series
 
     columns = [*before, *(words[name] for name in words)]
@@ -55,7 +58,7 @@ def join_words(words: "DataFrame", *before: "Series") -> "Series":
 
 
 def label_cases(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "Series":
-    """Label each case with its framework and its non-default values on `axes`."""
+    """Return a label for each case: its framework and its non-default values on `axes`."""
     return join_words(describe_variants(rows, axes), rows.framework)
 
 
@@ -77,7 +80,7 @@ def number_groups(rows: "DataFrame", names: Sequence[str]) -> list[int]:
 
 
 def flag_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
-    """Flag the axes on which the cases of a group differ, for each case: bool [cases, axes].
+    """Return for each case the axes on which its group differs: bool [cases, axes].
 
     A group has the cases with equal values in the columns `by`, such as those of one table.
     """
@@ -93,7 +96,7 @@ def flag_varying(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
 
 
 def list_axes(axes: Axes) -> dict[str, Any]:
-    """List the value of a case on each axis, by name, as data frames store it.
+    """Return the value of a case on each axis, by name, as data frames store it.
 
     A batch size is text, because it may be "max" or a ladder, "256 -> 224"; a dynamic loss scale is
     None.
@@ -108,12 +111,15 @@ def list_axes(axes: Axes) -> dict[str, Any]:
 # cached, as it lists the folder of models
 @cache
 def get_unit(model: str, own: str = "") -> str:
-    """Return the unit of a throughput, such as images/s; `own` is what a script's samples are."""
+    """Return the unit of a model's throughput, such as images/s.
+
+    `own` is what a sample is in a script of the user, whose model is not one of this tool.
+    """
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else own or "samples"
     return f"{unit}/s"
 
 
 def list_identity(case: "PlannedCase") -> list[object]:
-    """List the values of the columns IDENTITY for a planned case, with axis values as planned."""
+    """Return the values of the columns IDENTITY for a planned case: id, model, axes and unit."""
     unit = get_unit(case.model, case.unit)
     return [case.case_id, case.model, *list_axes(case.axes).values(), unit]

@@ -34,8 +34,9 @@ def compare_bits(
 ) -> None:
     """Compare the losses and weights of one case's repeats between nodes, and add to `verdicts`.
 
-    Nodes are compared with those of their kind that have the same software. More than half of them
-    must have computed the same bits in all of their blocks.
+    `records` and `kinds` (hardware) are by node. Nodes are compared bitwise with those of their
+    kind that have the same software; more than half of them must have computed the same bits in all
+    of their blocks.
     """
     groups: dict[object, dict[str, list[Record]]] = {}
     for node, own in records.items():
@@ -67,7 +68,10 @@ def compare_bits(
 
 
 def is_deterministic(record: Record) -> bool:
-    """Return whether a repeat used deterministic kernels, where the framework has them."""
+    """Return whether a repeat was run with the switch for deterministic kernels.
+
+    False for imported logs.
+    """
     return record.platform.get(f"env.{SWITCH}") == "1" and not record.case.log_format
 
 
@@ -108,7 +112,7 @@ def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) ->
 
 
 def _name_ranks(usual: Bits, others: Sequence[Bits]) -> str:
-    """Name the ranks, and so the devices, whose bits differ; "" if those of all ranks do."""
+    """Return " of rank 1, 3", the ranks whose bits differ from `usual`; "" if all ranks' do."""
     found = {
         rank
         for other in others

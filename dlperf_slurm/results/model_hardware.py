@@ -48,9 +48,9 @@ def describe_model(model: str, parameters: Mapping[str, Any], count: Optional[in
 
 
 def describe_models(models: "Series", parameters: "Series", counts: "Series") -> "Series":
-    """Describe the model of each case; one not measured has the sizes of the run's other cases.
+    """Return the description of each case's model, from its JSON `parameters` and parameter count.
 
-    `parameters` is JSON, missing for cases that were not measured.
+    A case not measured, whose parameters are missing, has the sizes of the run's other cases.
     """
     known: dict[str, str] = {}
     for model, own, count in zip(models, parameters, counts):
@@ -60,7 +60,10 @@ def describe_models(models: "Series", parameters: "Series", counts: "Series") ->
 
 
 def describe_devices(cases: "DataFrame") -> str:
-    """Describe the devices of the measured cases: "up to 16x NVIDIA H200, 2 nodes"."""
+    """Describe the devices of the measured cases: "up to 16x NVIDIA H200, 2 nodes".
+
+    "up to" if cases used different numbers; "" without a measured case.
+    """
     known = [
         one for one in zip(list_values(cases.hardware), list_values(cases.world_size)) if one[0]
     ]

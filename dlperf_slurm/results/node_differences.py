@@ -45,10 +45,11 @@ class Difference:
 
 
 def read_node_facts(runs: Iterable[tuple[Manifest, Sequence[CaseOutcomes]]]) -> NodeFacts:
-    """Read the last recorded value of each fact of each node.
+    """Return the last recorded value of each fact of each node: {scope: {fact: {node: value}}}.
 
-    A failed repeat counts only on nodes without others: a failed record was written outside the
-    ranks' container, so that its missing facts mean nothing.
+    The scope is (run id, case id), or ("", "") for facts of the machine. A failed repeat counts
+    only on nodes without others: a failed record was written outside the ranks' container, so that
+    its missing facts mean nothing.
     """
     found: dict[Scope, dict[str, dict[str, str]]] = {}
     told = [
@@ -82,7 +83,7 @@ def _list_nodes(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _list_troubles(record: Record, node: str) -> dict[str, str]:
-    """Return the throttle reasons of a node's devices and its growing error counters, by kind."""
+    """Return a node's throttle reasons and growing error counters, by these names; "" if none."""
     own = [
         one for one in record.telemetry if record.case.nodes == 1 or get_node_name(one.host) == node
     ]
@@ -94,7 +95,10 @@ def _list_troubles(record: Record, node: str) -> dict[str, str]:
 
 
 def name_kinds(facts: NodeFacts) -> dict[str, str]:
-    """Return each node's kind, as text of the facts KIND that differ; "" if all are of one kind."""
+    """Return each node's kind of hardware: the values of the facts KIND that differ between nodes.
+
+    "" if all nodes have the same.
+    """
     own = [facts.get(_MACHINE, {}).get(name, {}) for name in KIND]
     names = [values for values in own if len({*values.values()}) > 1]
     return {

@@ -81,7 +81,7 @@ class NodeVerdicts:
     is_of_links: bool = False
 
     def list_nodes(self, *verdicts: str) -> list[str]:
-        """List the nodes with one of these verdicts."""
+        """Return the names of the nodes with one of these verdicts."""
         chosen = self.nodes.node[self.nodes.verdict.isin(verdicts)]
         return [str(node) for node in chosen]
 
@@ -93,10 +93,10 @@ def judge_nodes(
 
     Nodes with the same models of GPU and CPU are compared by the throughput of each case and the
     measured peaks of the devices. A node is slow if one of these figures is lower than on the other
-    nodes by `least_effect` (0.02: 2 %), failed if a repeat on it has no valid record (also if it is
-    slow), and undecided if it seems slow or has too few blocks (`stats.slow_nodes`).
-    A node of a deterministic sweep computes differently if its losses differ in a bit from those of
-    most other nodes.
+    nodes by `least_effect` (a fraction), failed if a repeat on it has no valid record (also if it
+    is slow), and undecided if it seems slow or has too few blocks (`stats.slow_nodes`). A node of a
+    deterministic sweep computes differently if its losses differ in a bit from those of most other
+    nodes.
     """
     facts = read_node_facts([(manifest, cases)])
     kinds = name_kinds(facts)
@@ -159,7 +159,7 @@ def judge_nodes(
 def _find_apart(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> set[str]:
     """Return the nodes that were measured at another time than most of the other nodes.
 
-    Less than half of the others were measured at the same time.
+    That is, fewer than half of the others were measured at the same time.
     """
     times: dict[str, list[str]] = {}
     for outcome in (outcome for case in cases for outcome in case.outcomes):
@@ -181,7 +181,8 @@ def list_figures(
 ) -> dict[str, list[list[float]]]:
     """Return the values [nodes, blocks] of each figure by name; nan for a missing repeat.
 
-    The figures are those of FIGURES in `names` that any repeat has.
+    The figures are those of `names` (keys of FIGURES) that any repeat has, with the case id before
+    the name if there are several cases.
     """
     found: dict[str, list[list[float]]] = {}
     for case in cases:
@@ -217,9 +218,10 @@ def decide_verdict(
     least_effect: float,
     unit: str = "blocks",
 ) -> tuple[str, str]:
-    """Return the verdict on a node, such as SLOW, and the reason in words.
+    """Return the verdict on a node, such as SLOW, and the reason in words ("" for GOOD).
 
-    `effects` has the comparison of each of `figures` with the other nodes, over several `unit`.
+    `outcomes` are its repeats. `effects` has the comparison of each of `figures` with the other
+    nodes, over several `unit` ("blocks" or "rounds"); a node is slow from `least_effect` on.
     """
     problems = [outcome.problem for outcome in outcomes if outcome.record is None]
     failed = [text for text in problems if not is_open(text)]
@@ -240,17 +242,20 @@ def decide_verdict(
 
 
 def is_open(problem: str) -> bool:
-    """Return whether an array task with this problem has not ended, so that a record may follow."""
+    """Return whether a repeat with this problem may still get a record.
+
+    Its array task is not submitted, has not ended or was cancelled.
+    """
     return problem in (NOT_SUBMITTED, NO_RECORD_YET) or problem.startswith(_CANCELLED)
 
 
 def find_bad_nodes(
     sweeps: Sequence[NodeVerdicts], others: Sequence[Sequence[CaseOutcomes]]
 ) -> dict[str, str]:
-    """Return by node the verdicts on bad nodes of sweeps, and on slow ones of others.
+    """Return the verdicts on bad nodes: slow, failed and wrong ones of sweeps, slow ones of others.
 
     `others` are the cases of other runs, in which a node is slow if it was the slowest of a repeat
-    more often than by chance.
+    more often than by chance. The keys are nodes.
     """
     contests = [
         {Machine(node): seconds for node, seconds in contest.items()}

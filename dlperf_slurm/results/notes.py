@@ -47,7 +47,7 @@ NOT_MEMORY = (
 
 
 def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[NoteRow]:
-    """List the footnotes of a case that are computed from its records, not from data frames.
+    """Return the footnotes of a case that are computed from its records: (case id, scope, note).
 
     `doubts` are further footnotes, on unstable steps and repeats (`describe_stability`).
     """
@@ -70,7 +70,7 @@ def _fits_every_trial(record: Record) -> bool:
 
 
 def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
-    """Yield each distinct reason why the peak performance of devices could not be measured."""
+    """Yield each distinct reason why peak FLOP/s or bandwidth of a device could not be measured."""
     found = [o.sidecars.peaks for o in outcomes.outcomes if o.record and o.sidecars.peaks]
     for problem in dict.fromkeys(d.problem for peaks in found for d in peaks.devices if d.problem):
         yield f"peak performance of the device not measured: {problem}"
@@ -92,7 +92,7 @@ def _describe_case(outcomes: CaseOutcomes) -> list[Note]:
 
 
 def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
-    """Describe the repeats that did not run because `submit --within` ran out of time, if any."""
+    """Return a note on repeats not run because `submit --within` ran out of time; [] if none."""
     if not outcomes.skipped_repeats:
         return []
     return [
@@ -102,7 +102,7 @@ def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_problems(outcomes: CaseOutcomes) -> list[Note]:
-    """Describe each distinct problem of a case once, with the repeats that had it."""
+    """Return a note on each distinct problem of a case, with the repeats that had it."""
     repeats: dict[str, list[str]] = {}
     for outcome in outcomes.outcomes:
         if outcome.problem:
@@ -117,10 +117,10 @@ def _describe_problems(outcomes: CaseOutcomes) -> list[Note]:
 
 
 def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
-    """List the batch sizes of a ladder that ran out of memory, in DLPerf's wording.
+    """Return a note on each batch size of a ladder that ran out of memory, in DLPerf's wording.
 
-    A ladder is a list of batch sizes to try, the largest first. Not for a search for the largest
-    size, where many such sizes are expected.
+    A ladder is a list of batch sizes to try, the largest first. A search for the largest size gives
+    no notes: many sizes are expected to fail there.
     """
     case, axes = outcomes.case, outcomes.case.axes
     if not axes.batch_ladder:
@@ -139,9 +139,9 @@ def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
-    """Describe how a log's throughput differs from the figure by its publisher's own rule.
+    """Return a note on how a log's throughput differs from that by its publisher's own rule.
 
-    Returns no lines if the two are equal within PUBLISHER_TOLERANCE.
+    [] if the two are equal within PUBLISHER_TOLERANCE.
     """
     published = [r for r in outcomes.records if r.publisher_samples_per_s]
     if not published:
@@ -170,7 +170,10 @@ def _describe_printed(outcomes: CaseOutcomes) -> list[str]:
 
 
 def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
-    """List notes on cases with too few independent samples for an interval of their median."""
+    """Return notes on cases with too few independent samples for an interval of their median.
+
+    Each is (case id, scope, note).
+    """
     needed = count_needed_samples()
     few = cases[cases.values_measured.between(1, needed - 1)]
     return [
@@ -182,9 +185,9 @@ def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
-    """List notes on ratios of the column `name` that have too few repeats for an interval.
+    """Return notes on ratios of the column `name` that have too few repeats for an interval.
 
-    None on cases that `describe_few_repeats` has one for.
+    Cases that `describe_few_repeats` has a note on get none here.
     """
     has_repeats = cases.values_measured >= count_needed_samples()
     lacks = cases[name].notna() & cases[f"{name}_low"].isna() & ~cases[f"{name}_is_baseline"]
@@ -212,7 +215,10 @@ def describe_missing_interval(curve_points: int) -> Note:
 
 
 def describe_sizes(cases: "DataFrame") -> list[NoteRow]:
-    """List notes on speedups whose baseline was measured with another batch size per device."""
+    """Return notes on speedups whose baseline was measured with another batch size per device.
+
+    Only runs that search for a batch size have them.
+    """
     if not cases.has_batch_search.any():
         return []
     sizes = cases.batch_sizes_measured
@@ -230,7 +236,7 @@ def describe_sizes(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
-    """List notes on cases with a throughput above a peak of their device."""
+    """Return notes on cases whose throughput is above a measured or published peak."""
     return [
         (case_id, DOUBT, FootnoteTemplate(f"doubtful, {{:.0f}} % of the {name} peak: the steps did "
             "not do the whole work, or the clock or the peak is wrong", (100 * share,)))
@@ -241,7 +247,7 @@ def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
-    """List notes on latency percentiles that are computed over all repeats together, or omitted.
+    """Return notes on latency percentiles that are computed over all repeats together, or omitted.
 
     `pooled` is the data frame of that name in RunFrames.
     """
@@ -270,10 +276,11 @@ def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
 def describe_slow_machines(
     ranks: "DataFrame", find_slow: Callable[..., Sequence[SlowMachine]] = find_slow_machines
 ) -> list[NoteRow]:
-    """List notes on hosts and devices that were the slowest in more repeats than by chance.
+    """Return notes on hosts and devices that were the slowest in more repeats than by chance.
 
     `ranks` has the median step of each rank and repeat. Hosts are compared with each other, and
     devices with those of the same host; a host with a slow device is not reported itself.
+    `find_slow` is the statistical test.
     """
     devices = _group_comparable(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
     by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False, observed=True)
@@ -293,10 +300,10 @@ def describe_slow_machines(
 
 
 def _group_comparable(ranks: "DataFrame", by: list[str], machine: list[str]) -> list[Repeat]:
-    """Return the median step of each machine, for each group of machines that are compared.
+    """Return {machine: median step in seconds} for each group of machines that are compared.
 
     A group has the rows with equal values in the columns `by`; the columns `machine` identify a
-    machine.
+    machine (host or device).
     """
     keys = [*zip(*(ranks[name] for name in machine))]
     machines = {key: Machine(*key) for key in set(keys)}

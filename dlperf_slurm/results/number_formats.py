@@ -24,7 +24,10 @@ class ScaledFormat:
     digits: int = 0
 
     def write(self, value: float) -> str:
-        """Format a value, given in the unit of the data frame, without the printed unit."""
+        """Format a value given in the data frame's unit as a number in the printed unit.
+
+        The unit's name is not added.
+        """
         if self.last_place is None and self.digits:
             return write_digits(self.factor * value, self.digits)
         if self.last_place is None:
@@ -35,7 +38,7 @@ class ScaledFormat:
         """Return the format with no more digits than a number's confidence interval justifies.
 
         These are two significant digits of half the width of the interval `bounds` (GUM, JCGM
-        100:2008, 7.2.6).
+        100:2008, 7.2.6). Unchanged without an interval.
         """
         half_width = 0.0 if bounds is None else self.factor * (bounds.high - bounds.low) / 2
         if half_width <= 0:

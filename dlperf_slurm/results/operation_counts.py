@@ -34,7 +34,7 @@ def count_training_flops(record: Record) -> Optional[float]:
 def _count_training_flops(model: str, parameters: str) -> float:
     """Count a model's floating-point operations per sample, forward and backward.
 
-    `parameters` is the JSON text of the model parameters: text, so that results are cached.
+    `parameters` is the JSON text of the model parameters, which can be the key of a cache.
     """
     definition = load_model(model).Definition(**json.loads(parameters))
     return float(TRAINING_FLOPS_FACTOR * int(definition.flops_per_sample))

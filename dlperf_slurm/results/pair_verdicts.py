@@ -34,8 +34,9 @@ def judge_pairs(
     """Decide which nodes and which links of a sweep over pairs are good, slow, failed or undecided.
 
     Returns the verdicts on the nodes, and those on the links. Compared are the throughput and the
-    all-reduce of the gradients (`stats.pair_effects`). A node that failed in several pairs is
-    failed, and nothing is said about its links; of other pairs that failed, the link is.
+    all-reduce of the gradients (`stats.pair_effects`); slow means slower by `least_effect`, a
+    fraction. A node that failed in several pairs is failed, and nothing is said about its links; of
+    other pairs that failed, the link is.
     """
     measured = [case for case in cases if not case.case.reason]
     pairs = [tuple(pair.split(",")) for pair in manifest.nodes]
@@ -112,10 +113,10 @@ def judge_pairs(
 
 
 def find_failed_nodes(failures: Mapping[tuple[str, ...], Sequence[str]]) -> dict[str, str]:
-    """Return the nodes that failed in several pairs, with the reason in words.
+    """Return the nodes that failed in several pairs, with the reason in words, by node.
 
-    `failures` has the problems of each pair; none if it did not fail. The node with most failed
-    pairs is taken first, and its pairs do not count against its partners.
+    `failures` has the problems of each pair (two nodes), empty if it did not fail. The node with
+    most failed pairs is taken first, and its pairs do not count against its partners.
     """
     left = {pair for pair, problems in failures.items() if problems}
     found: dict[str, str] = {}

@@ -74,7 +74,7 @@ def _send_values(
     writer: Connection,
     pipes: Sequence[tuple[Connection, Connection]],
 ) -> None:
-    """Send the function's value of each argument to the parent process.
+    """Send the function's value of each argument through `writer` to the parent process.
 
     On an error this process exits, and the reader gets EOFError. `pipes` are those of all
     processes; their other ends are closed here.

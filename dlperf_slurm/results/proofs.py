@@ -49,7 +49,7 @@ class FoundProof(NamedTuple):
 
 
 def load_proofs(results_dir: Path) -> list[FoundProof]:
-    """Read all proofs of a results folder, the latest first; files that are invalid are skipped."""
+    """Read all proofs of parity in a results folder, the latest first; skip invalid files."""
     found: list[FoundProof] = []
     for path in sorted(results_dir.glob(f"*/{PROOFS_FILE}"), reverse=True):
         try:
@@ -63,7 +63,8 @@ def load_proofs(results_dir: Path) -> list[FoundProof]:
 def name_proofs(results: Results, proofs: Sequence[FoundProof]) -> Results:
     """Return the results with the column `parity_proof`, and a note on each case without a proof.
 
-    If no case has a proof there are no notes, because the headline says so once.
+    A proof shows that a case computes what PyTorch computes. If no case has one there are no notes,
+    because the headline says so once.
     """
     from pandas import DataFrame, Series, concat
 
@@ -80,7 +81,7 @@ def name_proofs(results: Results, proofs: Sequence[FoundProof]) -> Results:
 
 
 def list_unproven(cases: "DataFrame") -> list[str]:
-    """List the ids of measured cases that no proof covers.
+    """Return the ids of measured cases that no proof of parity covers.
 
     There are none if all cases are alike in COMPARED; an external script needs no proof.
     """
@@ -114,10 +115,10 @@ def _find_proofs(results: Results, proofs: Sequence[FoundProof]) -> dict[str, st
 def _find_proof(
     case: Any, facts: set[tuple[str, str]], devices: set[str], proofs: Sequence[FoundProof]
 ) -> str:
-    """Return the folders of the proofs that cover a case, joined by spaces; "" if one is missing.
+    """Return the folders of the parity proofs that cover a case; "" if one is missing.
 
-    `case` is a row of the frame of cases; `facts` are the versions and the code digest of its
-    records, `devices` their device names.
+    They are joined by spaces. `case` is a row of the frame of cases; `facts` are (name, value) of
+    the versions and the code digest of its records, `devices` their device names.
     """
     own = [
         one

@@ -80,12 +80,12 @@ class Fact:
 
     @property
     def is_shared(self) -> bool:
-        """Whether all hosts and repeats of the case have the same value."""
+        """Whether all hosts and repeats of the case have the same value of this fact."""
         return len(self.seen) == 1
 
     @property
     def is_by_host(self) -> bool:
-        """Whether each host has the same value in all repeats."""
+        """Whether each host has the same value of this fact in all repeats."""
         hosts = [{host for host, _ in places} for places in self.seen.values()]
         return sum(map(len, hosts)) == len(set().union(*hosts))
 
@@ -108,10 +108,10 @@ class Fact:
 
 
 def describe_outliers(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
-    """Describe the facts, by case id, in which a case differs from most cases of the run.
+    """Describe the facts in which a case differs from most cases of the run, by case id.
 
-    `facts` has the rows of `list_shared` of all cases. Versions and settings are compared within
-    cases of one framework and precision.
+    `facts` has the rows of `list_shared` of all cases, `plan` the planned cases. Versions and
+    settings are compared within cases of one framework and precision.
     """
     known: dict[str, dict[str, tuple[str, str]]] = {}
     for case_id, name, value, text in zip(*(facts[column] for column in facts)):
@@ -131,7 +131,7 @@ def describe_outliers(facts: "DataFrame", plan: "DataFrame") -> dict[str, str]:
 
 
 def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
-    """Describe the hosts where a rank's CPUs were all on another NUMA node than its GPU."""
+    """Yield a warning on hosts where a rank's CPUs were all on another NUMA node than its GPU."""
     hosts = dict.fromkeys(
         host
         for record in records
@@ -151,7 +151,10 @@ def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
 
 
 def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
-    """Warn if Slurm showed each rank only its own GPU: NCCL may not have used NVLink."""
+    """Yield a warning if Slurm showed each rank only its own GPU.
+
+    NCCL may then not have used NVLink.
+    """
     told = dict.fromkeys(
         f"{name}={record.job[name]}"
         for record in records
@@ -167,7 +170,10 @@ def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
 
 
 def list_facts(records: Iterable[Record]) -> list[Fact]:
-    """Collect the facts of a case over all hosts and repeats; an unreported value is ""."""
+    """Return the facts of a case, with their values by host and repeat; "" where not reported.
+
+    Facts are versions and what is known about the machines.
+    """
     told = [
         (host, record.case.repeat, facts)
         for record in records
@@ -182,7 +188,7 @@ def list_facts(records: Iterable[Record]) -> list[Fact]:
 
 
 def list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield each host of a record and its facts; versions are those of rank 0."""
+    """Yield each host of a record and its facts by name; versions are those of rank 0."""
     shared = {**record.platform, **record.versions}
     other = {host.host: host.facts for host in record.hosts}
     for name in dict.fromkeys(rank.host for rank in record.ranks):
@@ -190,14 +196,20 @@ def list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def list_shared(facts: Iterable[Fact]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, value, text) of each fact; value and text are "" if hosts or repeats differ."""
+    """Yield (name, value, description) of each fact; the latter two are "" if values differ.
+
+    They may differ between hosts or repeats.
+    """
     for fact in facts:
         (value, *_), is_shared = fact.seen, fact.is_shared
         yield fact.name, value if is_shared else "", fact.describe() if is_shared else ""
 
 
 def describe_own_differences(facts: Iterable[Fact]) -> Iterator[str]:
-    """Describe the facts that differ between the hosts, or between the repeats, of a case."""
+    """Yield a note on facts that differ between hosts, and one on those between repeats.
+
+    `facts` are those of one case.
+    """
     differing = [fact for fact in facts if not fact.is_shared]
     for who, is_by_host in (("hosts", True), ("repeats", False)):
         texts = [fact.describe() for fact in differing if fact.is_by_host == is_by_host]
@@ -210,7 +222,7 @@ def _find_outliers(
 ) -> Iterator[tuple[str, str]]:
     """Yield (case id, text) for each fact whose value differs from the most common one.
 
-    `cases` has (value, text) by case id and name of the fact; only the facts in `names` are
+    `cases` has (value, description) by case id and name of the fact; only the facts in `names` are
     compared.
     """
     for name in dict.fromkeys(name for facts in cases.values() for name in facts):

@@ -33,16 +33,20 @@ Ratio = tuple[float, float, float]
 
 
 def compute_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
-    """Divide the median of the second sample by that of the first; neither is empty.
+    """Divide the median of the second sample by that of the first, with an interval if possible.
 
-    The interval has joint confidence with those of a curve's other points, `curve_points` in total.
+    Neither is empty. The interval has joint confidence with those of a curve's other points,
+    `curve_points` in total.
     """
     interval = compute_ratio_interval(first, second, _share_confidence(curve_points))
     return _add_ends(compute_median(second) / compute_median(first), interval)
 
 
 def take_paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
-    """Return the median ratio of the second to the first of pairs; neither is empty."""
+    """Return the median ratio second / first of paired values, with an interval if possible.
+
+    Value i of one sample belongs to value i of the other; neither is empty.
+    """
     interval = signed_rank.compute_ratio_interval(first, second)
     return _add_ends(signed_rank.estimate_ratio(first, second), interval)
 
@@ -54,7 +58,7 @@ def _add_ends(value: float, interval: Optional[Interval]) -> Ratio:
 def count_needed_repeats(curve_points: int = 1) -> int:
     """Return how many repeats (or blocks) each of two cases needs for an interval of their ratio.
 
-    It is one of `curve_points` intervals with joint 95 % confidence; 1 for an interval by itself.
+    The interval is one of `curve_points` with joint 95 % confidence; 1 for an interval by itself.
     """
     return count_needed_values(_share_confidence(curve_points))
 
@@ -65,24 +69,24 @@ def _share_confidence(curve_points: int) -> float:
 
 
 def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
-    """Return value / base, without a confidence interval; None if either is None."""
+    """Return value / base, or None if either is None."""
     return None if value is None or base is None else value / base
 
 
 def choose_reference(precisions: Collection[str]) -> str:
-    """Return the first of REFERENCE_PRECISIONS that is among these, or ''."""
+    """Return "fp32" or else "tf32", to which speedups are relative; '' if neither is there."""
     return next((name for name in REFERENCE_PRECISIONS if name in precisions), "")
 
 
 def leave_out(*names: str) -> list[str]:
-    """List the columns that identify a case (KEY), except `names`."""
+    """Return the names of the columns that identify a case (KEY), except `names`."""
     return [name for name in KEY if name not in names]
 
 
 def find_baselines(cases: "DataFrame", candidates: "DataFrame", alike: Sequence[str]) -> "Series":
-    """Find each case's baseline: the first measured candidate with equal values in columns `alike`.
+    """Return each case's baseline: the first measured candidate with equal values in `alike`.
 
-    Returns the baseline's case id by case id; missing without a baseline.
+    `alike` are columns. Returns the baseline's case id by case id; missing without a baseline.
     """
     from pandas import Series
 
@@ -125,7 +129,10 @@ def compute_ratios(
 
 
 def find_smallest_topologies(cases: "DataFrame") -> "Series":
-    """Find, for each case, the same training case on the smallest measured topology."""
+    """Return the id of the same training case on the smallest measured topology, by case id.
+
+    Missing for inference and without a measured one.
+    """
     training = cases[cases["mode"] == TRAIN].sort_values(["world_size", "nodes"], kind="stable")
     alike = [*leave_out("topology", "batch_size_per_device"), "fixed_batch_size"]
     return find_baselines(cases, training, alike)
@@ -135,7 +142,7 @@ def count_curve_points(cases: "DataFrame", bases: "Series") -> "Series":
     """Return how many cases have the same baseline, as their intervals get joint confidence.
 
     `bases` has the baseline's case id by case id. Only measured cases count, and not the baselines,
-    which have no interval.
+    which have no interval. At least 1.
     """
     others = bases[(cases.repeats_measured > 0) & ~cases.index.isin(bases.dropna())]
     return bases.map(others.value_counts()).fillna(1).astype(int)
@@ -185,7 +192,7 @@ def _group(cases: "DataFrame", alike: Sequence[str]) -> list[list[str]]:
 
 
 def find_reference_precisions(cases: "DataFrame") -> "Series":
-    """Find the measured reference precision in each case's precision table; empty without one."""
+    """Return the measured reference precision of each case's precision table; "" without one."""
     measured = cases[cases.repeats_measured > 0]
     references = measured.groupby("precision_table").precision.agg(
         lambda names: choose_reference(set(names))
@@ -194,7 +201,10 @@ def find_reference_precisions(cases: "DataFrame") -> "Series":
 
 
 def find_full_precisions(cases: "DataFrame") -> "Series":
-    """Find, for each case of a precision table, the same case in the reference precision."""
+    """Return the id of the same case in the reference precision, by case id.
+
+    Missing for cases in no precision table, or without a measured one.
+    """
     # in training, the precisions of a table may have different batch sizes
     size = cases.batch_size_per_device.where(cases["mode"] == INFER, "")
     sized = cases.assign(size=size)
@@ -203,7 +213,7 @@ def find_full_precisions(cases: "DataFrame") -> "Series":
 
 
 def find_data_on_device(cases: "DataFrame") -> "Series":
-    """Return, for each case, the id of the same training case whose batches are on the device.
+    """Return the id of the same training case whose batches are on the device, by case id.
 
     That case loads no data; missing if there is none.
     """
@@ -212,9 +222,10 @@ def find_data_on_device(cases: "DataFrame") -> "Series":
 
 
 def find_full_trainings(cases: "DataFrame") -> "Series":
-    """Find, for each case, the training to accuracy in the reference precision.
+    """Return the id of the training to accuracy in the reference precision, by case id.
 
-    At the same batch size, or else at any batch size if there is only one such training.
+    It has the same batch size, or else any batch size if there is only one such training; missing
+    if there is none.
     """
     trained = cases[(cases.planned_epochs > 0) & (cases.repeats_measured > 0)]
     if trained.empty:

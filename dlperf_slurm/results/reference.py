@@ -43,7 +43,10 @@ class MeasuredCase(TomlModel):
 
     @property
     def units(self) -> tuple[float, ...]:
-        """The independent throughputs: the median of each block, or all values without blocks."""
+        """The independent throughputs in samples/s: one per block, or all values without blocks.
+
+        That of a block is the median.
+        """
         blocks = self.samples_per_s
         return blocks[0] if len(blocks) == 1 else tuple(map(compute_median, blocks))
 
@@ -69,9 +72,10 @@ class ReferenceCase(TomlModel):
         return self
 
     def compute_level(self, world_size: int) -> float:
-        """Compute the expected throughput: the figure, or the geometric mean of the runs' medians.
+        """Return the expected throughput in samples/s of all devices.
 
-        `world_size` is the number of devices.
+        It is the contract's figure per device times `world_size`, or the geometric mean of the
+        runs' medians.
         """
         if self.at_least_samples_per_s_per_device is not None:
             return world_size * self.at_least_samples_per_s_per_device
@@ -89,7 +93,7 @@ class _Reference(TomlModel):
 
 
 def read_reference(path: Path) -> list[ReferenceCase]:
-    """Read the cases of a reference file; raises InputError with all its mistakes."""
+    """Read the cases of a reference file (TOML); raises InputError with all its mistakes."""
     toml = read_toml(path)
     reporter = ProblemCollector(toml)
     found = validate(_Reference, clean_texts(toml.data), reporter)
@@ -111,7 +115,7 @@ def read_reference(path: Path) -> list[ReferenceCase]:
 
 
 def serialize_reference(runs: Sequence[tuple[Manifest, Sequence[CaseOutcomes]]]) -> str:
-    """Serialize the measured cases of runs as a reference file.
+    """Serialize the measured cases of runs as a reference file (TOML).
 
     Raises InputError if a run is named twice or has no valid result, or if runs did different work
     in a case.
@@ -152,9 +156,10 @@ def serialize_reference(runs: Sequence[tuple[Manifest, Sequence[CaseOutcomes]]])
 def list_facts(
     runs: Sequence[tuple[Manifest, CaseOutcomes]],
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Return the work and the machine facts of a case over several runs: two tables by name.
+    """Return the work and the machine facts of a case over several runs: two dicts by name.
 
-    The machine facts include the versions of the tool and the site names.
+    The values are lists of distinct texts. The machine facts include the versions of the tool and
+    the site names.
     """
     records = [record for _, outcomes in runs for record in outcomes.records]
     tools = {"dlperf_slurm": sorted({manifest.tool for manifest, _ in runs}),
@@ -163,7 +168,7 @@ def list_facts(
 
 
 def list_nodes(outcomes: CaseOutcomes) -> list[str]:
-    """List the nodes of a case's valid repeats, sorted."""
+    """Return the names of the nodes of a case's valid repeats, sorted."""
     return sorted({get_node_name(rank.host) for one in outcomes.records for rank in one.ranks})
 
 
@@ -179,11 +184,11 @@ def _describe_measured(manifest: Manifest, outcomes: CaseOutcomes) -> dict[str, 
 
 
 def _find_shared(tables: Iterable[Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    """Return the entries that all tables have with equal values."""
+    """Return the entries that all tables (dicts) have with equal values."""
     first, *others = tables
     return {n: value for n, value in first.items() if all(t.get(n) == value for t in others)}
 
 
 def _shorten(table: Mapping[str, list[str]], shared: Iterable[str] = ()) -> dict[str, Any]:
-    """Return a table without the `shared` names, and with lists of one text written as text."""
+    """Return a table without the names in `shared`; a list of one text becomes that text."""
     return {n: v[0] if len(v) == 1 else v for n, v in table.items() if n not in shared}

@@ -80,7 +80,7 @@ def of_record(find: Callable[[Record], object]) -> Callable[[RepeatData], object
 
 
 def hide(name: str, dtype: str, compute: Callable[[RepeatData], object]) -> Column:
-    """Declare a column from which columns of cases are computed, and that no file has."""
+    """Declare a column of repeats that columns of cases are computed from, and no file has."""
     return Column(name, dtype, "", "", compute, published=False)
 
 
@@ -90,12 +90,12 @@ def hide_of_record(name: str, dtype: str, find: Callable[[Record], object]) -> C
 
 
 def describe_latency(part: str) -> str:
-    """Return the words for one of LATENCY_NAMES: "mean latency" or "99 % latency"."""
+    """Return the words for a name in LATENCY_NAMES: "mean latency", or "99 % latency" for "p99"."""
     return "mean latency" if part == "avg" else f"{part[1:]} % latency"
 
 
 def _declare_latencies() -> Iterator[Column]:
-    """Declare mean and percentiles of each kind of latency, such as `ttft_p99_seconds`."""
+    """Yield a column for mean and percentiles of each latency, such as `ttft_p99_seconds`."""
     for place, part in enumerate(LATENCY_NAMES):
         meaning = f"{describe_latency(part)} {LATENCIES['latency'][0]}"
         compute = partial(_get_latency, "latency", place, 1000.0)
@@ -115,7 +115,7 @@ def _get_latency(name: str, place: int, factor: float, repeat: RepeatData) -> Op
 
 
 def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
-    """Return a function that reads a CpuUse field of a repeat's most disturbed host.
+    """Return a function that reads a field of CpuUse for a repeat's most disturbed host.
 
     `name` is the field; the function returns None if CPU use is unknown.
     """
@@ -146,13 +146,13 @@ def _find_node_joules_per_sample(record: Record) -> Optional[float]:
 
 
 def _find_joules_per_sample(record: Record) -> Optional[float]:
-    """Divide the power of the devices by throughput, where that of the nodes is known."""
+    """Return the joules per sample of the devices; None unless that of the nodes is known too."""
     samples = _find_samples_per_joule(record) if compute_node_power_watts(record) else None
     return 1 / samples if samples else None
 
 
 def _average_peak(name: str, unit: float) -> Callable[[RepeatData], Optional[float]]:
-    """Return a function of a repeat that computes the mean of a measured peak over its devices.
+    """Return a function that computes the mean of a measured peak over a repeat's devices.
 
     `name` is a field of the device's peaks, which is divided by `unit`. The value is None unless
     all devices report the peak.
@@ -207,14 +207,14 @@ def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:
 
 
 def _count_decoded_gb(repeat: RepeatData) -> Optional[float]:
-    """Compute the gigabytes (10^9 bytes) that one decoding step reads; None without token times."""
+    """Return the gigabytes (10^9 bytes) that one decoding step reads; None without token times."""
     if repeat.record is None or repeat.outcome.sidecars.token_seconds is None:
         return None
     return count_decoded_bytes(repeat.record.case) / GIGA
 
 
 def classify_problem(*problems: str) -> str:
-    """Classify the problems of repeats in one word, the worst: OOM, failed, invalid or missing."""
+    """Return the worst of the problems of repeats as a word: OOM, failed, invalid or missing."""
     for sign, word in (("out of memory", "OOM"), ("failed", "failed"), ("invalid", "invalid")):
         if any(problem.startswith(sign) for problem in problems):
             return word
@@ -224,7 +224,7 @@ def classify_problem(*problems: str) -> str:
 def describe_hardware(record: Record) -> str:
     """Describe the devices of a record and the number of nodes: "16x NVIDIA H200, 2 nodes".
 
-    Ranks on CPUs may share one, so they are counted apart: "2 ranks on 1x AMD EPYC, 1 node".
+    On CPUs ranks may share one: "2 ranks on 1x AMD EPYC, 1 node".
     """
     case = record.case
     nodes = count_things(case.nodes, "node")
@@ -243,8 +243,8 @@ def describe_hardware(record: Record) -> str:
 def find_tokens_per_sample(record: Record) -> Optional[int]:
     """Return the tokens per sample; None if a model's throughput is only in samples.
 
-    For generation the number of generated tokens, without the prompt. None if the model of an
-    external script does not state them.
+    For text generation it is the number of generated tokens, without the prompt. None if the model
+    of an external script does not state it.
     """
     if record.case.log_format:
         return record.case.tokens_per_sample or None

@@ -29,12 +29,12 @@ UNKNOWN_PEAK_MEMORY = (
 
 
 def is_usage_known(record: Record) -> bool:
-    """Return whether a record has telemetry or peak memory."""
+    """Return whether a record has telemetry (power, utilization) or peak memory."""
     return bool(record.telemetry or compute_peak_memory(record))
 
 
 def list_usage_notes(records: Sequence[Record]) -> list[Note]:
-    """List notes on throttling, telemetry that includes validations, and what is missing."""
+    """Return notes on throttling, changed clocks, errors, and missing or mixed telemetry."""
     watched = [list_telemetry(record) for record in records]
     is_mixed = any(record.epochs and seen for record, seen in zip(records, watched))
     return [
@@ -49,9 +49,9 @@ def list_usage_notes(records: Sequence[Record]) -> list[Note]:
 
 
 def _is_peak_memory_unknown(record: Record) -> bool:
-    """Return whether a rank that should have a peak of memory has none: of a framework on GPUs.
+    """Return whether a rank that should report its peak of memory does not.
 
-    Logs of external scripts never have one.
+    Those of this tool's worker on GPUs should; logs of external scripts never do.
     """
     return (
         record.case.device == "cuda"
@@ -67,7 +67,7 @@ def compute_peak_memory(record: Record) -> Optional[int]:
 
 
 def compute_power_watts(record: Record) -> float:
-    """Sum the mean power of all devices; 0 unless every device reports its power."""
+    """Return the summed mean power of all devices in watts; 0 unless each reports its power."""
     watched = list_telemetry(record)
     expected = record.case.nodes if record.case.device == "cpu" else record.case.world_size
     if len(watched) != expected or not all(one.mean_power_watts for one in watched):
@@ -76,7 +76,7 @@ def compute_power_watts(record: Record) -> float:
 
 
 def list_telemetry(record: Record) -> list[Telemetry]:
-    """List the telemetry of a record's devices: of GPUs, or of the hosts for a run on CPUs."""
+    """Return the telemetry of a record's devices: of GPUs, or of the hosts for a run on CPUs."""
     is_cpu = record.case.device == "cpu"
     return [
         one for one in record.telemetry if one.device != NODE and (one.device == HOST) == is_cpu
@@ -84,13 +84,13 @@ def list_telemetry(record: Record) -> list[Telemetry]:
 
 
 def compute_node_power_watts(record: Record) -> float:
-    """Sum the mean power of all nodes; 0 unless every node reports its power."""
+    """Return the summed mean power of all nodes in watts; 0 unless each reports its power."""
     watts = [one.mean_power_watts for one in record.telemetry if one.device == NODE]
     return sum(watts) if len(watts) == record.case.nodes and all(watts) else 0.0
 
 
 def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
-    """Describe for which reasons clocks were throttled, and on which devices.
+    """Yield a note on why clocks were throttled, and on which devices, if any were.
 
     `watched` has the telemetry of the devices of each repeat.
     """
@@ -128,7 +128,7 @@ def _describe_state_changes(watched: Sequence[Sequence[Telemetry]]) -> Iterator[
 
 
 def _describe_errors(records: Sequence[Record]) -> Iterator[str]:
-    """Describe the error counters of devices and hosts that grew during the repeats, if any."""
+    """Yield a note on error counters of devices and hosts that grew during repeats, if any."""
     grown: Counter[tuple[str, str]] = Counter()
     for one in (one for record in records for one in record.telemetry):
         place = one.host if one.device == HOST else f"{one.host} device {one.device}"
@@ -148,7 +148,7 @@ _STATES: Mapping[str, Callable[[DeviceState], str]] = {
 
 
 def _describe_averages(records: Sequence[Record]) -> Iterator[FootnoteTemplate]:
-    """Note if the measured steps were shorter than the time over which NVML averages its values."""
+    """Yield a note if the measured steps were shorter than the time that NVML averages over."""
     sampled = [r for r in records if any(one.device not in (HOST, NODE) for one in r.telemetry)]
     shortest = min((record.window_seconds for record in sampled), default=AVERAGED_SECONDS)
     if shortest < AVERAGED_SECONDS:
@@ -160,14 +160,14 @@ def _describe_averages(records: Sequence[Record]) -> Iterator[FootnoteTemplate]:
 
 
 def _name_devices(found: Sequence[tuple[str, int]], total: int) -> str:
-    """List throttled devices, given as (host, device), or count them: "12 of 16 devices"."""
+    """Return the names of devices, given as (host, device), or if many "12 of 16 devices"."""
     if len(found) > MAX_NAMED_DEVICES:
         return f"{len(found)} of {total} devices"
     return ", ".join(f"{host} device {device}" for host, device in found)
 
 
 def _describe_missing(records: Sequence[Record]) -> Iterator[str]:
-    """Describe why repeats have no telemetry, if known."""
+    """Yield a note for each reason why repeats have no telemetry, if it is known."""
     problems: dict[str, list[str]] = {}
     for record in records:
         if "telemetry" in record.platform:

@@ -20,7 +20,7 @@ OF_QUANTITY = ["case_id", "quantity"]
 
 
 def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence[str]) -> "Series":
-    """List the independent samples as a series, indexed by case, quantity and block.
+    """Return the independent samples as a series, indexed by case, quantity and block.
 
     `quantities` are columns of `repeats`; the sample of a block is the median over its repeats. A
     training has a time only if every seed reached its target: over those that did, it would seem
@@ -56,12 +56,12 @@ def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence
 def summarize_samples(
     samples: "Series", cases: "Index", quantities: Sequence[str]
 ) -> "dict[str, DataFrame]":
-    """Compute median, 95 % interval, range and count of each quantity's samples: [cases, 6].
+    """Return median, 95 % interval, range and count of each quantity's samples: [cases, 6].
 
-    Returned by quantity, with a row for each case id of `cases`; NaN without samples, and where an
-    interval or range needs more of them. In long form a single `groupby` computes all quantities.
-    The ends of an interval are order statistics, whose rank depends only on the count, so they are
-    looked up in the sorted values.
+    The frames are by quantity, with a row for each case id of `cases`, and NaN without samples and
+    where an interval or range needs more of them. In long form a single `groupby` computes all
+    quantities. The ends of an interval are order statistics, whose rank depends only on the count,
+    so they are looked up in the sorted values.
     """
     ordered = samples.sort_values()
     groups = ordered.groupby(level=OF_QUANTITY)
@@ -83,9 +83,9 @@ def summarize_samples(
 
 @cache
 def compute_interval_rank(count: int) -> float:
-    """Return which of `count` sorted values is the lower end of their median's 95 % interval.
+    """Return the index in `count` sorted values of the lower end of their median's 95 % interval.
 
-    Counted from 0; NaN if there are too few values for an interval.
+    From 0; NaN if there are too few values for an interval.
     """
     interval = compute_median_interval(range(count))
     return float("nan") if interval is None else interval.low

@@ -64,7 +64,7 @@ def decide(
 
 
 def choose_test(is_paired: bool) -> ModuleType:
-    """Return the module with the functions of the test of pairs, or of two independent samples."""
+    """Return the module of the test: for pairs, or for two independent samples."""
     return signed_rank if is_paired else fligner_policello
 
 

@@ -36,7 +36,10 @@ MIN_STALLED_SHARE = 0.02
 
 
 def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
-    """List warnings about a case; none if its steps and repeats are stable, or too few to judge."""
+    """Return warnings about a case; [] if its steps and repeats are stable, or too few to judge.
+
+    They are on slow steps, varying repeats, other users, and CPUs and GPUs that ranks could use.
+    """
     series = [o.step_seconds for o in outcomes.outcomes if o.step_seconds]
     return [
         *_describe_short_windows(outcomes),
@@ -50,7 +53,7 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
 
 
 def _describe_short_windows(outcomes: CaseOutcomes) -> Iterator[FootnoteTemplate]:
-    """Describe measured intervals too short for the clock, or shorter than the matrix asks for."""
+    """Yield warnings on measured times too short for the clock, or shorter than requested."""
     own = [record for record in outcomes.records if record.case.log_format is None]
     shortest = min((record.window_seconds for record in own), default=1.0)
     if shortest * MAX_WINDOW_ERROR < WINDOW_END_SECONDS:
@@ -70,9 +73,9 @@ def _describe_short_windows(outcomes: CaseOutcomes) -> Iterator[FootnoteTemplate
 
 
 def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[FootnoteTemplate]:
-    """Describe slow stretches that most repeats have for the same cause; others may be noise.
+    """Yield warnings on slow stretches of steps that most repeats have for the same cause.
 
-    `stretches` has the result of `find_slow_stretch` for each repeat.
+    Others may be noise. `stretches` has the result of `find_slow_stretch` for each repeat.
     """
     least = 0.0 if len(stretches) >= MIN_SLOWED_SERIES else MIN_COST_OF_FEW
     found: dict[str, list[SlowStretch]] = {}
@@ -98,14 +101,14 @@ def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Foot
 
 
 def _name_cause(stretch: SlowStretch) -> str:
-    """Return the likely cause of a slow stretch: at the beginning warm-up, else the machine."""
+    """Return the likely cause of a slow stretch: the warm-up if it is first, else the machine."""
     if stretch.is_first:
         return "the warm-up was too short"
     return "the machine slowed down" if stretch.is_last else "the machine was slow for a while"
 
 
 def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTemplate]:
-    """Describe stalled steps, if they cost a repeat MIN_STALLED_SHARE of its time or more.
+    """Yield a warning on stalled steps, if they cost a repeat MIN_STALLED_SHARE of its time.
 
     `series` has the step times of each repeat.
     """
@@ -127,7 +130,7 @@ def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTempla
 
 
 def _describe_spread(outcomes: CaseOutcomes) -> Iterator[Note]:
-    """Describe repeats that fall into two groups, or that vary by more than MAX_VARIATION."""
+    """Yield a warning on repeats that form two groups, or vary by more than MAX_VARIATION."""
     samples = [record.samples_per_s for record in outcomes.records]
     groups = find_groups(samples)
     if groups is not None:

@@ -18,7 +18,7 @@ TO_FIRST_STEP_SUM = "to first step"
 
 
 def compute_startup_phases(outcome: Outcome) -> dict[str, float]:
-    """Compute the phases of a repeat's job before the measured steps, in seconds by name.
+    """Return the phases of a repeat's job before the measured steps, in seconds by name.
 
     The first is QUEUE, the last TO_FIRST_STEP_SUM; phases of unknown length are missing, as all are
     for failed repeats and imported logs.

@@ -38,8 +38,8 @@ print(min(times))
 def compute_least_seconds(plan: Plan) -> dict[str, float]:
     """Return a lower bound of an array task's seconds on this machine's cores, by case id.
 
-    Omits cases whose work is unknown or not in single precision, and those that finish within
-    their limit even on the slowest core.
+    Cases whose work is unknown or not in single precision are left out, and those that finish
+    within their limit even on the slowest core.
     """
     long = {
         case_id: work

@@ -28,7 +28,7 @@ _DRIVERS = ("gpu_driver", "cuda_driver")
 
 
 def read_entries(run_dir: Path) -> list[EntryRow]:
-    """Read the entries of a run: one per case that was not left out.
+    """Read the history entries of a run from its records: one row per case not left out.
 
     Raises InputError if the run cannot be read.
     """
@@ -59,7 +59,7 @@ def list_failures_by_case(run: Run) -> dict[str, list[list[str]]]:
 
 
 def check_entries(manifest: Manifest, entries: Sequence[EntryRow]) -> None:
-    """Raise ValueError if entries have text, times or rates that cannot be printed or plotted."""
+    """Raise ValueError for entries with times or rates that cannot be printed, or invalid text."""
     if entries:
         parse_time(manifest.created_at)
     # JSON may contain lone surrogates, which cannot be encoded
@@ -105,14 +105,14 @@ read_facts: Callable[[str], Any] = lru_cache(maxsize=None)(json.loads)
 
 
 def _name_state(outcomes: CaseOutcomes) -> str:
-    """Return why a case has no result: "not run", or the worst problem of its repeats."""
+    """Return why a case has no result: "not run", or its repeats' worst problem, such as "OOM"."""
     if outcomes.case.reason:
         return "not run"
     return classify_problem(*(outcome.problem for outcome in outcomes.outcomes))
 
 
 def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:
-    """List the distinct values of each software version over the records of a case."""
+    """Return the distinct versions of each software over the records of a case, by its name."""
     names = dict.fromkeys(name for record in records for name in record.versions)
     return {
         name: sorted({record.versions[name] for record in records if name in record.versions})
@@ -133,6 +133,9 @@ def describe_software(versions: str, provenance: str, tool: str) -> str:
 
 
 def describe_machine(provenance: str) -> str:
-    """Name the GPUs of a run, or its CPUs, from the JSON of its provenance."""
+    """Return the names of the GPUs of a run, or of its CPUs; "" if neither is known.
+
+    `provenance` is the JSON of the column with this name.
+    """
     facts = read_facts(provenance)
     return " and ".join(facts.get("gpu_models") or facts.get("cpu_model") or ())

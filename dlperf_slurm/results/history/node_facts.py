@@ -18,7 +18,7 @@ def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
 
 
 def list_valid_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
-    """Return by node the end time of its last repeat with a valid record, and their number."""
+    """Return by node the end of its last repeat with a valid record, and the number of these."""
     found: dict[str, tuple[str, int]] = {}
     for record in records:
         for node in {get_node_name(host) for host in {rank.host for rank in record.ranks}}:
@@ -28,10 +28,11 @@ def list_valid_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
 
 
 def group_comparable_nodes(records: Sequence[Record]) -> list[dict[str, float]]:
-    """Group the nodes that did the same work, and list each node's seconds of measured steps.
+    """Group the nodes that did the same work; return each group as {node: seconds}.
 
-    A group did the same work: the nodes of one repeat (the slowest rank of each node), or the nodes
-    that ran single-node repeats of the case: the first repeat of each node, the second, and so on.
+    The seconds are those of the measured steps. A group is the nodes of one repeat (the slowest
+    rank of each), or the nodes that ran single-node repeats of the case: the first repeat of each
+    node, the second, and so on.
     """
     contests: list[dict[str, float]] = []
     alone: dict[str, list[float]] = {}

@@ -36,13 +36,13 @@ class NodeHistory:
 
 
 def read_node_histories(entries: "DataFrame") -> list[NodeHistory]:
-    """List the nodes that failed or are slow, sorted by site and name."""
+    """Return the nodes that failed or are slow, sorted by site and name, from history entries."""
     sites = entries.groupby("site_name")
     return [node for name, own in sites for node in _read_site(name, own)]
 
 
 def _read_site(site_name: str, entries: "DataFrame") -> list[NodeHistory]:
-    """List the nodes of one site that failed or are slow; `entries` are those of the site."""
+    """Return the nodes of one site that failed or are slow; `entries` are those of the site."""
     make_machine = cache(Machine)
     contests = [
         {make_machine(node): seconds for node, seconds in contest.items()}

@@ -48,19 +48,20 @@ class RunCache:
     def entries(self) -> "DataFrame":
         """The rows, one for each case of each run, as a new data frame with the columns ENTRIES.
 
-        Imports pandas.
+        Imports pandas, unlike `list_entries`.
         """
         return make_frame_of_values(ENTRIES, self.rows)
 
     def list_entries(self) -> list[dict[str, Any]]:
-        """List the rows as dicts by the names of ENTRIES, without pandas."""
+        """Return the rows as dicts by the names of ENTRIES; pandas is not imported."""
         return [dict(zip(ENTRIES, row)) for row in self.rows]
 
 
 def read_run_cache(results_dir: Path) -> RunCache:
-    """Read the entries of a results folder; InputError if it cannot be read.
+    """Read the history entries of all runs in a results folder; InputError if it is unreadable.
 
-    If a summary cannot be stored, a problem says so, and the next call reads the run again.
+    A run with a valid summary in the cache is not read again. If a summary cannot be stored, a
+    problem says so, and the next call reads the run again.
     """
     runs, problems = list_runs(results_dir)
     rows: list[EntryRow] = []
@@ -83,10 +84,10 @@ def read_run_cache(results_dir: Path) -> RunCache:
 
 
 def list_runs(results_dir: Path) -> tuple[list[Path], list[str]]:
-    """List the runs (directories or archives) of a results folder by name, and the problems.
+    """Return the runs (directories or archives) of a results folder by name, and problems.
 
-    Raises InputError if the folder cannot be read.
-    Other files and folders are ignored. A run with a second name (a symbolic link) counts once.
+    Problems are lines on runs that are left out. Other files and folders are ignored. A run with a
+    second name (a symbolic link) counts once. Raises InputError if the folder cannot be read.
     """
     runs: dict[Path, Path] = {}
     problems = []
@@ -123,7 +124,7 @@ def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
 
 
 def _load(run_dir: Path) -> Optional[list[EntryRow]]:
-    """Load the entries of a run whose summary is valid, else None."""
+    """Load the entries of a run from the cache; None if it has none or the run has changed."""
     kept = load_entry(SUMMARIES, hash_path(run_dir), fingerprint_code())
     if kept is None:
         return None
@@ -147,7 +148,7 @@ def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
 
 
 def store_summary(run_dir: Path, found: list[FileState], rows: Sequence[EntryRow]) -> str:
-    """Store the entries of a run in the cache; return "", or the error message.
+    """Store the entries of a run in the cache; return "", or an error message.
 
     `found` is what `find_files` returned before the entries were read.
     """

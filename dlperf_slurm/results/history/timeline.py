@@ -78,8 +78,8 @@ class SelectedHistory(NamedTuple):
 def drop_copies(entries: "DataFrame") -> "tuple[DataFrame, list[str]]":
     """Drop the entries of copied runs: runs with the same id in another directory.
 
-    The first directory that is named after the run stays, else the first one: whoever may write
-    into the folder cannot put another in its place. Returns one line per dropped copy too.
+    Returns the others, and a line per dropped copy. The first directory that is named after the run
+    stays, else the first one: whoever may write into the folder cannot put another in its place.
     """
     places = [*zip(entries.run_id[::-1], entries.run_dir[::-1])]
     named = {
@@ -98,9 +98,9 @@ def read_history(
 ) -> SelectedHistory:
     """Read the history of the selected cases from all runs in these results folders.
 
-    A case is selected if its id matches any pattern and its framework is one of these; no patterns
-    or no frameworks select all. A pattern without `*`, `?` and `[` matches anywhere in the id.
-    Raises InputError if no case is selected.
+    A case is selected if its id matches any of `patterns` and its framework is one of `frameworks`;
+    no patterns or no frameworks select all. A pattern without `*`, `?` and `[` matches anywhere in
+    the id. Raises InputError if no case is selected.
     """
     from pandas import concat
 
@@ -227,7 +227,7 @@ def _compare_last(last: Row, earlier: Sequence[Row], window: int) -> tuple[objec
 
 
 def _is_alike(entry: Row, last: Row) -> bool:
-    """Return whether two entries are of the same work on the same machine (columns _MACHINE)."""
+    """Return whether two entries are of the same work on the same machine (facts _MACHINE)."""
     here, there = read_facts(entry.provenance), read_facts(last.provenance)
     return not find_other_work(read_facts(entry.work), read_facts(last.work)) and all(
         here.get(name) == there.get(name) for name in _MACHINE
@@ -280,5 +280,5 @@ HISTORY: tuple[Column, ...] = (
 
 
 def make_history_frame(history: "DataFrame") -> "DataFrame":
-    """Build the data frame to write to files, sorted by case, then from oldest to newest run."""
+    """Build the data frame to write to files: a row per case and run, each case from the oldest."""
     return compute_columns(HISTORY, history)
