@@ -32,7 +32,7 @@ _OUTCOMES: dict[str, tuple[str, Optional[type[DlperfError]]]] = {
 
 
 def tabulate_acceptance(accepted: Acceptance) -> tuple[Table, tuple[str, ...]]:
-    """Return a table with a row per case, and the texts of its footnotes in order."""
+    """Return a table of verdicts with a row per case, and the texts of its footnotes in order."""
     cases = accepted.cases
     percent = ScaledFormat(".1f", factor=100, unit=" %")
     spec = TableSpec(
@@ -80,7 +80,7 @@ def describe_method(accepted: Acceptance) -> str:
 
 
 def serialize_acceptance(accepted: Acceptance) -> str:
-    """Serialize the verdicts as JSON, with all numbers in full precision."""
+    """Serialize the verdicts of `accept` as JSON, with all numbers in full precision."""
     data = {
         "run_id": accepted.manifest.run_id,
         "reference": accepted.reference,
@@ -100,7 +100,7 @@ def list_checks(accepted: Acceptance) -> list[Check]:
 
 
 def count_verdicts(accepted: Acceptance) -> str:
-    """Count the verdicts: "1 rejected, 5 accepted"."""
+    """Count the cases of each verdict: "1 rejected, 5 accepted"."""
     verdicts = accepted.cases.verdict.tolist()
     return ", ".join(f"{verdicts.count(one)} {one}" for one in _OUTCOMES if one in verdicts)
 

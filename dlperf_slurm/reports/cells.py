@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """The value as text, without bounds, repeats and footnotes."""
+        """The value as text, or why it is missing; without bounds, repeats and footnotes."""
         if isinstance(self.value, tuple):
             return self._join_parts(" ")
         if self.value is None:
@@ -60,14 +60,17 @@ class Cell:
 
     @property
     def number(self) -> str:
-        """The number of a single value without its unit; "" for any other cell."""
+        """The formatted number of a single value, without its unit; "" for any other cell."""
         if self.value is None or isinstance(self.value, (str, tuple)):
             return ""
         return self._known_form.write(self.value)
 
     @property
     def bounds(self) -> str:
-        """The interval in parentheses, or the range in braces: "(98 to 103)"; "" without both."""
+        """The 95 % interval in parentheses, or the range of samples in braces: "(98 to 103)".
+
+        "" without both, and if the cell hides its bounds.
+        """
         if self.hides_bounds:
             return ""
         if self.interval is not None:
@@ -81,7 +84,7 @@ class Cell:
 
     @property
     def unmarked(self) -> str:
-        """The value with bounds and repeats, without footnotes."""
+        """The value as text with bounds and repeats, without footnote numbers."""
         return f"{self.text} {self.spread}".rstrip()
 
     @property
@@ -109,12 +112,12 @@ class Cell:
 
     @property
     def _known_form(self) -> NumberFormat:
-        """The number format with as many digits as the bounds allow."""
+        """The number format with only as many digits as the interval or range makes certain."""
         return self.form.limit(self.interval or self.range)
 
     @property
     def counts(self) -> str:
-        """The number of repeats if some are missing: "n=6 of 7"."""
+        """The number of repeats if some are missing: "n=6 of 7"; else ""."""
         return "" if self.repeats is None else f"n={self.repeats[0]} of {self.repeats[1]}"
 
     def _join_parts(self, gap: str) -> str:
@@ -150,7 +153,10 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """The title and the subject: "ResNet-50 training, amp; 8x NVIDIA H200, 2026-11-26"."""
+        """The title and the subject: "ResNet-50 training, amp; 8x NVIDIA H200, 2026-11-26".
+
+        Only the title if there is no subject.
+        """
         return "; ".join(filter(None, (self.title, self.subject)))
 
 

@@ -32,7 +32,10 @@ class Check:
 
 
 def list_run_checks(summary: Summary) -> list[Check]:
-    """List a check per case of a run: whether all its repeats have a valid record."""
+    """List a check per case of a run: it fails if a repeat has no valid record.
+
+    A case that was left out is skipped.
+    """
     cases, repeats = summary.results.cases, summary.results.frames.repeats
     missing = dict(iter(repeats[repeats.status != OK].groupby("case_id")))
     rates = ShownColumn("samples_per_s").make_cells(cases.assign(marks=[()] * len(cases)))
@@ -50,7 +53,10 @@ def list_run_checks(summary: Summary) -> list[Check]:
 
 
 def serialize_junit(suite_name: str, checks: Sequence[Check], method: str) -> str:
-    """Serialize checks as JUnit XML, as one test suite; `method` says how verdicts are found."""
+    """Serialize checks as JUnit XML, as one test suite.
+
+    `method` is a text that says how verdicts are found, for the suite's output.
+    """
     outcomes = [check.outcome for check in checks]
     counts = {"failures": FAILURE, "errors": ERROR, "skipped": SKIPPED}
     attributes = {"name": _clean(suite_name), "tests": str(len(checks))}
@@ -71,12 +77,12 @@ def serialize_junit(suite_name: str, checks: Sequence[Check], method: str) -> st
 
 
 def _clean(text: str) -> str:
-    """Replace characters that XML does not allow by their Python escapes."""
+    """Replace characters that XML does not allow by the escapes that Python's `ascii` gives."""
     return NO_XML.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 def list_annotations(checks: Sequence[Check]) -> list[str]:
-    """List GitHub's workflow commands for the checks that did not pass, the worst first."""
+    """List GitHub's workflow commands, "::error ...", of checks that did not pass, worst first."""
     shown = sorted((c for c in checks if c.outcome in _LEVELS), key=lambda c: _LEVELS[c.outcome])
     return [
         f"::{_LEVELS[check.outcome]} title={_escape(check.name, ':,')}::{_escape(check.text)}"
@@ -85,7 +91,7 @@ def list_annotations(checks: Sequence[Check]) -> list[str]:
 
 
 def _escape(text: str, more: str = "") -> str:
-    """Escape the characters that end a workflow command, and those of `more`."""
+    """Percent-encode the characters that end a workflow command, and those of `more`."""
     for sign in f"%\r\n{more}":
         text = text.replace(sign, f"%{ord(sign):02X}")
     return text

@@ -27,7 +27,10 @@ _HARDWARE = ("devices ", "cpu_model ")
 
 
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
-    """Return a table with a row per case and quantity, and the texts of its footnotes in order."""
+    """Return a table with a row per case and quantity, and the texts of its footnotes in order.
+
+    Cases that neither run measured are named in the caption.
+    """
     counts = compared.pairs.samples_a.map(len) + compared.pairs.samples_b.map(len)
     is_measured = counts.groupby(compared.pairs.case_id).transform("max") > 0
     pairs = compared.pairs[is_measured | ~is_measured.any()].reset_index(drop=True)
@@ -58,7 +61,7 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
 
 
 def list_hardware_changes(compared: RunComparison) -> list[str]:
-    """List the differences in devices and CPUs between the runs, each once."""
+    """List the differences in devices and CPUs between the runs, as texts, each once."""
     changes = dict.fromkeys(text for own in compared.pairs.changes for text in own)
     return [text for text in changes if text.startswith(_HARDWARE)]
 
@@ -122,7 +125,10 @@ def _make_median_cells(rows: "DataFrame", name: str) -> list[Cell]:
 
 
 def make_median_cell(samples: Sequence[float], form: ScaledFormat) -> Cell:
-    """Make the cell of a median, with as many digits as its interval or range allows."""
+    """Make the cell of a median, with as many digits as its interval or range allows.
+
+    The bounds are not shown. Shows "none" without samples.
+    """
     if not samples:
         return Cell(None, problem="none")
     several = Interval(min(samples), max(samples)) if len(samples) > 1 else None
@@ -131,7 +137,7 @@ def make_median_cell(samples: Sequence[float], form: ScaledFormat) -> Cell:
 
 
 def make_interval_cells(rows: "DataFrame") -> list[Cell]:
-    """Make cells of the 95 % interval of the speed ratio: "0.985 to 1.012"; None without one."""
+    """Make cells of the 95 % interval of the speed ratio: "0.985 to 1.012"; empty without one."""
     found = read_intervals(rows, with_bounds("speed_ratio"))
     return [
         join_cells([Cell(end, SPEED.limit(one)) for end in (one.low, one.high)], " to ")
@@ -144,7 +150,8 @@ def make_interval_cells(rows: "DataFrame") -> list[Cell]:
 def describe_verdict(pair: Row, margin: float) -> str:
     """Describe a verdict: "equivalent within 2 %", or "slower, beyond the limit".
 
-    `pair` is a row of `RunComparison.pairs`, `margin` the difference that counts as equivalent.
+    `pair` is a row of `RunComparison.pairs`; differences up to `margin`, a fraction, count as
+    equivalent.
     """
     text: str = pair["verdict"]
     if text == EQUIVALENT:
@@ -170,7 +177,7 @@ def describe_pair(pair: Row, ratio: str = "speed B / A") -> str:
 
 
 def find_interval(pair: Row) -> Optional[Interval]:
-    """Return the interval of the speed ratio of a row of `RunComparison.pairs`, or None."""
+    """Return the 95 % interval of the speed ratio of a row of `RunComparison.pairs`, or None."""
     low, high = (pair[name] for name in with_bounds("speed_ratio"))
     return None if low is None else Interval(low, high)
 
@@ -194,7 +201,10 @@ def serialize_comparison(compared: RunComparison) -> str:
 
 
 def list_facts(pair: Row) -> dict[str, Any]:
-    """Return a row of `RunComparison.pairs` as a JSON object, by column name."""
+    """Return a row of `RunComparison.pairs` as a JSON object, by column name.
+
+    "interval" is {"low", "high"} of the speed ratio, or None.
+    """
     names = (*IDENTITY, *PAIR, *FOUND)
     renamed = ("counted", *with_bounds("speed_ratio"))
     interval = find_interval(pair)
@@ -209,7 +219,8 @@ def list_facts(pair: Row) -> dict[str, Any]:
 def list_matrix_values(case: Row) -> dict[str, Any]:
     """Return a case's batch size and loss scale as a matrix file has them, by axis.
 
-    Data frames store them differently: the batch size as text, a dynamic loss scale as missing.
+    Data frames store the batch size as text (a number becomes int here), a dynamic loss scale as
+    missing.
     """
     size, scale = case["batch_size_per_device"], case["loss_scale"]
     return {
@@ -225,5 +236,5 @@ def _describe_run(manifest: Manifest) -> dict[str, str]:
 
 
 def name_comparison(compared: RunComparison) -> str:
-    """Name a comparison for CI: "RUN_A -> RUN_B"."""
+    """Name a comparison for CI by its run ids: "RUN_A -> RUN_B"."""
     return f"{compared.manifest_a.run_id} -> {compared.manifest_b.run_id}"

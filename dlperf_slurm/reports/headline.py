@@ -51,9 +51,9 @@ def list_findings(results: Results) -> tuple[Headline, ...]:
 
 
 def _name_cases(rows: "DataFrame") -> dict[str, str]:
-    """Return by case id what distinguishes each of these cases: "jax xla, amp, batch size 64".
+    """Return a text for each case id that tells the cases apart: "jax xla, amp, batch size 64".
 
-    These are framework, the axes that vary, precision and batch size.
+    It has framework, the axes that vary, precision and batch size.
     """
     varying = [axis for axis in VARIANTS if rows[axis].nunique(dropna=False) > 1]
     named = zip(rows.index, label_cases(rows, varying), rows.precision, rows.batch_size_per_device)
@@ -81,9 +81,9 @@ def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
 
 
 def _describe_ties(rows: "DataFrame", best: "Series", names: dict[str, str]) -> str:
-    """Describe the cases whose 95 % interval overlaps with that of the fastest case `best`; or "".
+    """Describe the cases whose 95 % interval overlaps with that of the fastest case `best`.
 
-    `names` has texts by case id (`_name_cases`).
+    "" if there is none. `names` has texts by case id (`_name_cases`).
     """
     is_tie = (rows.interval_high >= best.interval_low) & (rows.case_id != best.case_id)
     ties = rows[is_tie].sort_values("samples_per_s", ascending=False)
@@ -99,7 +99,7 @@ def _describe_ties(rows: "DataFrame", best: "Series", names: dict[str, str]) -> 
 
 
 def _write_share(case: "Series", name: str) -> str:
-    """Format a case's value in the column `name` with its interval: "93 % (91 to 95)"."""
+    """Format a case's value in the column `name` with its interval, if any: "93 % (91 to 95)"."""
     column = COLUMNS[name]
     (interval,) = read_intervals(case.to_frame().T, column.bounds)
     cell = Cell(float(case[name]), column.form, interval=interval)
@@ -134,17 +134,17 @@ def _is_scaled(rows: "DataFrame", name: str) -> "DataFrame":
 
 
 def _is_beyond_devices(rows: "DataFrame", name: str = EFFICIENCIES[0]) -> "DataFrame":
-    """Return a mask of the cases that scale better than their number of devices: bool [cases].
+    """Return a mask of the cases that scale super-linearly: bool [cases].
 
-    The whole interval of their efficiency is above 1 or, without an interval, the efficiency by
-    more than MAX_VARIATION.
+    The whole interval of their efficiency (column `name`) is above 1 or, without an interval, the
+    efficiency is by more than MAX_VARIATION.
     """
     low, value = rows[f"{name}_low"], rows[name]
     return _is_scaled(rows, name) & ((low > 1) | (low.isna() & (value > 1 + MAX_VARIATION)))
 
 
 def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
-    """Describe the largest significant gain and loss of a reduced precision, if any.
+    """Yield sentences on the largest significant gain and loss of a reduced precision, if any.
 
     `names` has texts by case id (`_name_cases`).
     """

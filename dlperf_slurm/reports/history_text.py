@@ -42,13 +42,13 @@ def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]
     """Return a table per timeline, with a row per run from the oldest, and the footnotes' texts.
 
     A timeline is a case with one set of model sizes. Footnotes list failures, and changes of
-    software and machine.
+    software and machine. `history` is from `make_history`.
     """
     return _tabulate(_TIMELINES, history)
 
 
 def tabulate_newest(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
-    """Return a table with the newest run of each timeline, and the footnotes' texts."""
+    """Return tables with the newest run of each timeline (case), and the footnotes' texts."""
     counts = history.groupby("timeline").run_id.transform("size")
     newest = history.assign(runs=counts).drop_duplicates("timeline", keep="last")
     tables, notes = _tabulate(_NEWEST, newest.reset_index(drop=True))
@@ -77,7 +77,7 @@ def _shorten_run_ids(history: "DataFrame") -> list[str]:
 
 
 def _make_median_cells(history: "DataFrame") -> list[Cell]:
-    """Make cells of the median throughput, or of the reason why there is none."""
+    """Make cells of the median throughput, or of the run's state if it has none."""
     counts = zip(history.samples_per_s.map(len), history.planned_repeats)
     intervals = read_intervals(history, ("interval_low", "interval_high"))
     return [
@@ -105,7 +105,7 @@ def _make_verdict_cells(history: "DataFrame") -> list[Cell]:
 
 
 def _join_changes(changes: Sequence[str]) -> str:
-    """Join changes to one text: the first SHOWN_CHANGES, and the number of the others."""
+    """Join texts with "; ": the first SHOWN_CHANGES, and the number of the others."""
     more = len(changes) - SHOWN_CHANGES
     rest = [f"and {more} more (--json)"] if more > 0 else []
     return "; ".join([*changes[:SHOWN_CHANGES], *rest])
@@ -155,7 +155,7 @@ _NEWEST = TableSpec(
 
 
 def describe_node(node: NodeHistory) -> str:
-    """Describe a node that failed or is slow, in one line."""
+    """Describe a node that failed or is slow, in one line with counts and the last reason."""
     words = []
     if node.failures:
         since = ", and has produced results since" if node.has_measured_since else ""

@@ -26,7 +26,7 @@ Subject = tuple[str, str, str, str]
 
 
 def list_bests(history: "DataFrame") -> dict[Subject, list[Row]]:
-    """List the newest results by model, mode, hardware and precision, the best first per topology.
+    """Return the newest results by (model, mode, hardware, precision), best first per topology.
 
     Of each framework and variant only the fastest batch size is kept. The rows have the columns of
     the history and `label`, `cell` (throughput), and `share`, the ratio to the fastest result of
@@ -82,7 +82,7 @@ def tabulate_leaderboards(
 ) -> Iterator[Table]:
     """Yield a leaderboard per subject, the first with a caption that holds for all.
 
-    `links` has the page of each run by id.
+    A subject is (model, mode, hardware, precision). `links` has the page of each run by id.
     """
     caption = (
         "the newest result of each framework at its fastest batch size: median over repeats with "
@@ -138,7 +138,10 @@ def tabulate_runs(
     links: Mapping[str, str],
     comparisons: Mapping[str, str],
 ) -> Table:
-    """Make the table of runs; `links` and `comparisons` have the pages of each run by id."""
+    """Make the table of runs; `links` and `comparisons` have the pages of each run by id.
+
+    `runs` are rows of `list_rows`; `history` has the verdicts to count for each run.
+    """
     verdicts: dict[str, Counter[str]] = {}
     for row in list_records(history):
         if row["verdict"]:
@@ -175,5 +178,5 @@ def tabulate_runs(
 
 
 def shorten_run_id(run_id: str) -> str:
-    """Return date and time of a run id, or the id if it has none: "20240501-120000"."""
+    """Return date and time of a run id: "20240501-120000"; the whole id if it has none."""
     return run_id[:15] if run_id[:8].isdecimal() else run_id

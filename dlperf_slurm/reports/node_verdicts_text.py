@@ -41,9 +41,10 @@ _LISTS = {"good_nodes.txt": (GOOD,), "bad_nodes.txt": (FAILED, WRONG, SLOW)}
 
 
 def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
-    """Make a table with a row per node, the bad ones first, and the texts of its footnotes.
+    """Return a table with a row per node, the bad ones first, and the texts of its footnotes.
 
-    Of links, the table has those that are not good, and the slowest of the good ones.
+    For a check of links it has a row per link: those that are not good, and the slowest of the good
+    ones.
     """
     order = {verdict: place for place, verdict in enumerate(_ORDER)}
     nodes = verdicts.nodes.assign(place=verdicts.nodes.verdict.map(order))
@@ -78,7 +79,7 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
 
 
 def _explain(differences: Sequence[Difference], node: str, verdict: str, reason: str) -> str:
-    """Return the reason of a verdict on a node; for a bad node also its `differences`."""
+    """Return the reason of a verdict on a node; for a bad node also how it differs from others."""
     own = [one.describe() for one in differences if node in one.nodes]
     if verdict not in (FAILED, WRONG, SLOW) or not own:
         return reason
@@ -88,7 +89,7 @@ def _explain(differences: Sequence[Difference], node: str, verdict: str, reason:
 def tabulate_differences(differences: Sequence[Difference], bad: Mapping[str, str]) -> Table:
     """Make a table with a row per difference between nodes; those of bad nodes come first.
 
-    `bad` has the verdicts on slow and failed nodes, by node.
+    `bad` has the verdict on each slow or failed node, by node.
     """
     rows = sorted(differences, key=lambda one: not any(node in bad for node in one.nodes))
     has_kinds = any(one.kind for one in rows)
@@ -114,7 +115,7 @@ def tabulate_differences(differences: Sequence[Difference], bad: Mapping[str, st
 
 
 def _list_nodes(nodes: Sequence[str], bad: Mapping[str, str]) -> str:
-    """List nodes, the bad ones first: "n3 (slow), n1"."""
+    """List nodes, the bad ones first with their verdicts: "n3 (slow), n1"; at most 8 by name."""
     order = sorted(nodes, key=lambda node: node not in bad)
     return list_some([f"{node} ({bad[node]})" if node in bad else node for node in order], 8)
 
@@ -134,7 +135,7 @@ def _make_cells(place: int, rows: "DataFrame") -> list[Cell]:
 
 
 def _describe_method(verdicts: NodeVerdicts) -> str:
-    """Describe how nodes are compared and from which slowdown one is slow, for the caption."""
+    """Describe how nodes or links are compared, and from which slowdown one is slow."""
     if verdicts.manifest.has_pairs:
         of_links = (
             "speed of a pair relative to the speed expected from its two nodes in other pairs: "
@@ -157,7 +158,7 @@ def _describe_method(verdicts: NodeVerdicts) -> str:
 
 
 def count_verdicts(verdicts: NodeVerdicts) -> str:
-    """Count the verdicts: "1 failed, 2 slow, 5 good"."""
+    """Count the nodes of each verdict: "1 failed, 2 slow, 5 good"."""
     found = verdicts.nodes.verdict.tolist()
     return ", ".join(f"{found.count(one)} {one}" for one in _ORDER if one in found)
 
@@ -167,7 +168,8 @@ def serialize_nodes(
 ) -> dict[str, Any]:
     """Return verdicts and differences as a JSON object, with all numbers in full precision.
 
-    "bit_notes" says for each group of equal nodes of a sweep what was compared bitwise, or why not.
+    `bad` has the verdict on each bad node. "bit_notes" says for each group of equal nodes of a
+    sweep what was compared bitwise, or why not.
     """
     nodes = []
     for verdicts in sweeps:
@@ -199,8 +201,8 @@ def serialize_nodes(
 def write_lists(run: Run, verdicts: NodeVerdicts) -> list[Path]:
     """Write files of the good and of the bad nodes, one per line, for sbatch; return their paths.
 
-    They are in the report folder of the run; an archive gets none. Raises OSError if the run
-    directory is read-only.
+    The files are in the report folder of the run; for an archive none are written. Raises OSError
+    if the run directory is read-only.
     """
     if not run.path.is_dir():
         return []
@@ -215,10 +217,10 @@ def write_lists(run: Run, verdicts: NodeVerdicts) -> list[Path]:
 
 
 def guard_nodes(sweeps: Sequence[NodeVerdicts]) -> None:
-    """Raise an error unless all nodes of the sweep are good.
+    """Raise an error unless all nodes of the sweeps are good.
 
-    BadNodesError for bad nodes, else CasesFailedError for nodes that were not measured,
-    else InconclusiveError for undecided nodes. The message names the nodes of all these kinds.
+    BadNodesError for bad nodes, else CasesFailedError for nodes that were not measured, else
+    InconclusiveError for undecided nodes. The message names the nodes of all these kinds.
     """
     errors: Sequence[tuple[str, type[DlperfError]]] = (
         *((kind, BadNodesError) for kind in (FAILED, WRONG, SLOW)),

@@ -31,7 +31,7 @@ class ShownTable:
         return self.table.title
 
     def latex(self, label: str = "tab:dlperf") -> str:
-        """Format the table with its footnotes as a LaTeX table environment (booktabs)."""
+        """Return the table with its footnotes as a LaTeX table environment (booktabs)."""
         return make_latex_table(self.table, label, self.notes)
 
     def __repr__(self) -> str:
@@ -43,7 +43,7 @@ class ShownTable:
         return file.getvalue().rstrip("\n")
 
     def _repr_html_(self) -> str:
-        """Format the table as an HTML fragment, with all text escaped."""
+        """Return the table as an HTML fragment, with all text escaped; Jupyter calls this."""
         header = "".join(_make_cell("th", _escape(text), False) for text in self.table.header)
         rows = "\n".join(f"<tr>{''.join(self._list_cells(row))}</tr>" for row in self.table.rows)
         below = [self.table.caption, *(f"[{n}] {text}" for n, text in self.notes.items())]
@@ -93,7 +93,10 @@ class ShownPlot:
     plot: Plot
 
     def save(self, path: Union[str, Path]) -> Path:
-        """Write the figure to a .svg, .pdf or .png file, and return its path."""
+        """Write the figure to a .svg, .pdf or .png file, and return its path.
+
+        Raises InputError for another ending.
+        """
         file = Path(path)
         content = self.plot.files.get(f"{self.plot.name}{file.suffix}")
         if content is None:

@@ -24,9 +24,9 @@ class Output(NamedTuple):
 
 
 def load_output(run: Run, choices: Sequence[object]) -> Optional[Output]:
-    """Return what a report with the same choices printed last; None if files or code changed since.
+    """Return the output that an equal report printed before; None if files or code changed.
 
-    `choices` are the options, and the width and kind of the terminal.
+    `choices` are the options of the report.
     """
     kept = load_entry(OUTPUTS, hash_path(run.path), _describe(run, choices))
     if kept is None:
@@ -40,7 +40,7 @@ def load_output(run: Run, choices: Sequence[object]) -> Optional[Output]:
 def store_output(
     run: Run, choices: Sequence[object], found: Sequence[FileState], output: Output
 ) -> None:
-    """Store what a report with these choices printed, for `load_output`.
+    """Store what a report printed, for `load_output`; `choices` are its options.
 
     `found` are the run's files as they were before the report read them.
     """

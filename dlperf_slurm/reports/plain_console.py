@@ -30,7 +30,8 @@ class PlainConsole:
     def print(self, text: Union[Text, str] = "") -> None:
         """Print a text, with line breaks between words where it is wider than the console.
 
-        Raises BrokenPipeError if the reader, such as `head`, has ended.
+        A Text has a style, for terminals. Raises BrokenPipeError if the reader, such as `head`, has
+        ended.
         """
         content, style = (text, "") if isinstance(text, str) else text
         lines = [
@@ -44,7 +45,7 @@ class PlainConsole:
 
 
 def measure(text: str) -> int:
-    """Return how many columns of a terminal a line takes: two for an East Asian character."""
+    """Return the width of a line in columns of a terminal; an East Asian character has two."""
     if text.isascii():
         return len(text)
     return sum(

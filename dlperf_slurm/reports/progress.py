@@ -41,7 +41,8 @@ class ProgressCounts:
     def describe(self, states: Sequence[TaskState]) -> str:
         """Return text such as "2 COMPLETED, 1 RUNNING, 5 PENDING, about 4 min left".
 
-        Also updates `done`, `total`, and `rate`, the throughput of the last measured case.
+        Also updates `done` and `total` (array tasks), and `rate`, the throughput of the last
+        measured case as text.
         """
         if self._left_out is None:
             ended = {state.task.marker for state in states if state.is_final}
@@ -63,11 +64,12 @@ def show_progress(
     submitter: "Optional[Submitter]" = None,
     before: Collection[str] = (),
 ) -> None:
-    """Follow a run until it ends, and print progress, each failure and each pending reason once.
+    """Follow a run until it ends; print progress, and each failure and pending reason once.
 
-    `handle_poll` is called with the states and the number of each poll; its lines are printed.
-    `named` has the markers of failed tasks and the pending reasons that were printed earlier, and
-    is updated. `before` is as in ProgressCounts.
+    `handle_poll` is called with the states and the number of each poll; the lines that it returns
+    are printed. `named` has the markers ("GROUP_ID.ARRAY_TASK_ID") of failed tasks and the pending
+    reasons that were printed earlier, and is updated. `before` has the markers of tasks that are
+    not counted if they have ended already.
     """
     counter = ProgressCounts(tracker, before)
     show = _show_bar if console.is_terminal else _print_changes
@@ -84,7 +86,7 @@ def _show_bar(
     console: PlainConsole,
     submitter: "Optional[Submitter]",
 ) -> Iterator[tuple[list[TaskState], PlainConsole]]:
-    """Show a progress bar, and yield the states of each poll with the console to print on.
+    """Show a progress bar; yield the states of each poll, and the console to print on.
 
     `counter` counts the ended array tasks; `submitter` is as in `scheduler.follow.follow_run`.
     """
@@ -128,7 +130,7 @@ def _print_changes(
     console: PlainConsole,
     submitter: "Optional[Submitter]",
 ) -> Iterator[tuple[list[TaskState], PlainConsole]]:
-    """Print a line if the counts have changed since the last poll; yields as `_show_bar`."""
+    """Print the counts of array tasks when they change; yields as `_show_bar` does."""
     from dlperf_slurm.scheduler.follow import follow_run
 
     last = ""
@@ -198,7 +200,10 @@ def describe_counts(states: Sequence[TaskState]) -> str:
 
 
 def print_states(run: Run, states: Sequence[TaskState], console: PlainConsole) -> None:
-    """Print a table of the array jobs and the states of their tasks, then problems by reason."""
+    """Print a table of the array jobs and the states of their tasks, then problems by reason.
+
+    If all tasks have ended and failed ones were not retried, the command to retry follows.
+    """
     console.print(Text(f"{run.run_id}: {describe_counts(states)}", style="bold"))
     jobs: dict[str, list[tuple[str, str]]] = {}
     groups: dict[str, list[TaskState]] = {group_id: [] for group_id in run.list_group_ids()}

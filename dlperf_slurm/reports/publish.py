@@ -151,7 +151,7 @@ def _read_state(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool) -> Published:
-    """Write a site of all runs of a results folder; problems name the runs that were left out.
+    """Write a site of all runs of a results folder; return what was written, removed and left out.
 
     Names of hosts and users are replaced unless `shows_names`. Raises InputError if there is no
     run, or if `folder` contains other files than a site.
@@ -248,7 +248,7 @@ def _pair_runs(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
 
 
 def _name_markdown(page: str) -> str:
-    """Return the file name of a page's Markdown; names of other files are unchanged."""
+    """Return the file name of an HTML page's Markdown; names of other files are unchanged."""
     folder, slash, name = page.rpartition("/")
     if name == INDEX:
         return f"{folder}{slash}{README}"
@@ -308,7 +308,7 @@ def _make_run_files(run: Run, names: Sequence[str], redaction: Redaction) -> dic
 
 
 def _make_comparison(a: Run, b: Run, name: str) -> dict[str, str]:
-    """Make the page `name`, which compares run B with the earlier run A."""
+    """Make the page `name`, which compares run B with the earlier run A, as texts by file name."""
     compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b))
     table, notes = tabulate_comparison(compared)
     table = replace(table, caption=table.caption.replace("\n", "; "))

@@ -39,7 +39,7 @@ class Redaction:
         self._pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(parts)})(?![\w-])") if parts else None
 
     def clean(self, text: str) -> str:
-        """Replace the names in a plain text."""
+        """Replace the names of hosts and users in a plain text."""
         if self._pattern is None:
             return text
         return self._pattern.sub(
@@ -47,7 +47,7 @@ class Redaction:
         )
 
     def clean_page(self, page: str) -> str:
-        """Replace the names in the texts of an HTML page."""
+        """Replace the names of hosts and users in the texts of an HTML page."""
         return "".join(
             self.clean(part)
             if not part.startswith("<")
@@ -58,12 +58,15 @@ class Redaction:
         )
 
     def clean_markdown(self, text: str) -> str:
-        """Replace the names in Markdown, but not in the targets of its links."""
+        """Replace the names of hosts and users in Markdown, but not in the targets of its links."""
         parts = _TARGET.split(text)
         return "".join(part if n % 2 else self.clean(part) for n, part in enumerate(parts))
 
     def clean_files(self, files: Mapping[str, str]) -> dict[str, str]:
-        """Replace the names in files, texts by file name: HTML pages, Markdown and plain text."""
+        """Replace the names of hosts and users in files: texts by file name, cleaned by suffix.
+
+        These are HTML pages, Markdown and plain text.
+        """
         cleaners = {".html": self.clean_page, ".md": self.clean_markdown}
         return {
             name: cleaners.get(PurePath(name).suffix, self.clean)(text)
@@ -72,7 +75,10 @@ class Redaction:
 
 
 def find_names(runs: Iterable[Run], entries: "DataFrame") -> Redaction:
-    """Find the names of hosts and users in manifests, journals and history entries of runs."""
+    """Find the names of hosts and users in manifests, journals and history entries of runs.
+
+    Returns a Redaction, which replaces these names.
+    """
     hosts: set[str] = set()
     users: set[str] = set()
     for run in runs:

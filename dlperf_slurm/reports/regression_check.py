@@ -42,7 +42,7 @@ def guard_comparison(compared: RunComparison) -> None:
 def guard_history(newest: "DataFrame", limit: float) -> None:
     """Raise an error unless each case that `compare_newest` compares is within the limit.
 
-    Raises the same errors as `guard_comparison`.
+    `limit` is the allowed slowdown, a fraction. Raises the same errors as `guard_comparison`.
     """
     _guard(list_records(newest), limit, "cases of the newest run that have an earlier result")
 
@@ -74,7 +74,7 @@ def _list_pairs(first_line: str, pairs: Iterable[Row]) -> str:
 
 
 def _name_pair(pair: Row) -> str:
-    """Name a compared pair in messages: by case and quantity, or by case and earlier run."""
+    """Return a compared pair's name in messages: "CASE (QUANTITY)", or "CASE against RUN"."""
     if "reference" not in pair:
         return f"{pair['case_id']} ({pair['quantity']})"
     return " against ".join(filter(None, (pair["case_id"], pair["reference"])))
@@ -83,7 +83,8 @@ def _name_pair(pair: Row) -> str:
 def list_comparison_checks(compared: RunComparison) -> list[Check]:
     """Return a CI check per row of `RunComparison.pairs`.
 
-    A FAILURE or ERROR makes `guard_comparison` raise an error; there is none without a limit.
+    With a limit, a FAILURE or ERROR is what `guard_comparison` raises an error for; without one
+    there is neither.
     """
     pairs = list_records(compared.pairs)
     is_guarded = any(pair["samples_a"] for pair in pairs)
@@ -97,7 +98,8 @@ def list_comparison_checks(compared: RunComparison) -> list[Check]:
 def list_history_checks(newest: "DataFrame", limit: Optional[float]) -> list[Check]:
     """Return a CI check per case of the newest run that was compared by `compare_newest`.
 
-    A FAILURE or ERROR makes `guard_history` raise an error; there is none without a limit.
+    With a limit, a FAILURE or ERROR is what `guard_history` raises an error for; without one there
+    is neither. If no case was compared, the only check says so.
     """
     checks = [
         Check("history", pair["case_id"], _find_outcome(pair, limit, False),

@@ -97,7 +97,7 @@ def _store_summary(run: Run, found: list[FileState], kept: Mapping[str, CachedCa
 def fingerprint_run(run: Run) -> tuple[object, ...]:
     """Return size, time and inode of the file that all cases share, or of a run's archive.
 
-    An empty tuple if there is neither.
+    Returns () if there is neither.
     """
     with suppress(FileNotFoundError):
         return fingerprint_cases(run.path)
@@ -121,7 +121,7 @@ def fingerprint_case(
     """Return a fingerprint of everything that a case's results depend on, without opening files.
 
     `shared` is the fingerprint of the run's shared files (`fingerprint_run`), `files` has the files
-    of each attempt.
+    of each attempt by its folder.
     """
     known = [
         (

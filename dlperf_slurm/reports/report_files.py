@@ -42,7 +42,7 @@ def make_folder(run: Run) -> Path:
 
 
 def has_step_files(run: Run) -> bool:
-    """Return whether an earlier report wrote step times, so that the next one does too."""
+    """Return whether an earlier report wrote step times to files, so that the next does too."""
     return (run.report_dir / STEPS_DIR).exists()
 
 
@@ -54,9 +54,9 @@ def make_report(
 ) -> Report:
     """Make a report without plots; with `has_steps`, write its step times to the report folder.
 
-    `against` has functions that make additional tables, by name, which becomes part of the report's
-    file names. `found` is what `find_files` returned, if the caller has called it. Raises
-    FileProblem if step times cannot be written.
+    `against` has functions that make additional tables, by the name of what the run is compared
+    with, which becomes part of the report's file names. `found` is what `find_files` returned, if
+    the caller has called it. Raises FileProblem if step times cannot be written.
     """
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
@@ -85,9 +85,10 @@ def make_report(
 
 
 def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list[Path]:
-    """Write the report's files; return their paths.
+    """Write the report's files in some formats, and return their paths.
 
-    With `shows_plots` those of the formats that show plots, else those of all others.
+    With `shows_plots` these are the formats that show plots, else all others. A report against
+    other results has a file name of its own (`Report.variant`).
     """
     written = []
     for report_format in map(load_format, list_formats()):
@@ -118,7 +119,10 @@ def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
 
 
 def draw_plots(report: Report, which: str) -> list[Plot]:
-    """Draw the plots of one of the CHOICES, if the step times can be read."""
+    """Draw the plots that `which` asks for; [] for NONE, or if step times cannot be read.
+
+    `which` is one of the CHOICES of `reports.plots`, as in `write_plots`.
+    """
     if which == NONE or report.read_repeat is None:
         return []
     from dlperf_slurm.reports.plots.run_plots import plot_run

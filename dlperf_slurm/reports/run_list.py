@@ -25,7 +25,10 @@ Row = dict[str, Any]
 
 
 def list_rows(results_dir: Path, runs: Sequence[tuple[str, Path]]) -> tuple[list[Row], list[str]]:
-    """Return a row for each of these runs (id, path), and one line per run that cannot be read."""
+    """Return a row for each of these runs (id, path), and one line per run that cannot be read.
+
+    The keys of a row include "run_id", "path", "site", "state" and "headline".
+    """
     if not runs:
         return [], []
     cache = read_run_cache(results_dir)
@@ -70,9 +73,9 @@ def list_rows(results_dir: Path, runs: Sequence[tuple[str, Path]]) -> tuple[list
 
 
 def _find_best(cases: Sequence[Row]) -> tuple[str, str]:
-    """Return the id and the throughput of the fastest case: "1,705 images/s".
+    """Return the id and the throughput of the fastest case, as text with unit: "1,705 images/s".
 
-    Of the run's first measured model; ("", "") without a measured case.
+    It is of the run's first measured model; ("", "") without a measured case.
     """
     measured = [entry for entry in cases if len(entry["samples_per_s"])]
     if not measured:

@@ -142,7 +142,8 @@ class Summary:
 def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker] = ()) -> Summary:
     """Make the tables of a run, in the order of its matrix, and the additional ones of `makers`.
 
-    Raises AssertionError if labels are ambiguous: two rows of a throughput table have the same.
+    A maker returns a table for the frame of cases. Raises AssertionError if labels are ambiguous:
+    two rows of a throughput table have the same.
     """
     repeats = results.frames.repeats
     marks = FootnoteMarks(results.notes.itertuples(index=False))
@@ -189,7 +190,7 @@ def _make_tables(
 
 
 def _check_rows_differ(tables: Iterable[Table]) -> None:
-    """Raise AssertionError if two rows have the same labels, because labels omit an axis."""
+    """Raise AssertionError if two rows of a table have the same labels: a label lacks an axis."""
     for table in tables:
         names = Counter(
             ", ".join(cell.text for cell in row[: table.text_columns]) for row in table.rows

@@ -29,7 +29,10 @@ LISTED_CASES = 20
 
 
 def print_summary(summary: "Summary", console: PlainConsole) -> None:
-    """Print what a run found, on about one screen: sentences, a table per model, and warnings."""
+    """Print what a run found, on about one screen: sentences, tables, warnings and footnotes.
+
+    There is a table per model and mode, with the fastest rows if there are many.
+    """
     from dlperf_slurm.reports.tables.overview import (
         choose_rows,
         make_overviews,
@@ -72,7 +75,7 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
 
 
 def print_whole_report(summary: "Summary", console: PlainConsole) -> None:
-    """Print the findings and all tables of a run with all their footnotes."""
+    """Print the findings and warnings of a run, and all its tables with all their footnotes."""
     _print_head(summary, console)
     for finding in summary.findings:
         if finding.is_warning:
@@ -104,7 +107,7 @@ def print_banner(summary: "Summary", console: PlainConsole) -> None:
 
 
 def print_plan(plan: "Plan", console: PlainConsole) -> None:
-    """Print the groups and cases of a plan, the cases left out, and totals."""
+    """Print the groups (array jobs) and cases of a plan, the cases left out, and totals."""
     if plan.cases:
         _print_planned(plan, console)
     if plan.left_out:
@@ -123,7 +126,7 @@ def print_plan(plan: "Plan", console: PlainConsole) -> None:
 
 
 def _print_left_out(plan: "Plan", console: PlainConsole) -> None:
-    """Print each reason for cases left out, with the number of cases and some case ids."""
+    """Print each reason why cases were left out, with the number of cases and some case ids."""
     cases: dict[str, list[str]] = {}
     for left_out in plan.left_out:
         cases.setdefault(left_out.reason, []).append(left_out.case.case_id)
@@ -205,20 +208,20 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The natural width, in characters."""
+        """The width of the header and texts without wrapping, in characters."""
         lines = (line for text in (self.head, *self.texts) for line in text.split("\n"))
         return max(map(measure, lines))
 
     @property
     def least_width(self) -> int:
-        """The width below which words of a text, or figures, would be broken."""
+        """The width below which words of a text column, or figures, would be broken."""
         if not self.can_wrap:
             return self.width
         words = max(map(measure, " ".join((self.head, *self.texts)).split()), default=1)
         return min(self.width, max(_LEAST_TEXT, min(words, _LONG_NAME)))
 
     def wrap_head(self) -> "Column":
-        """Wrap the header to the width of the texts, or of its own longest word."""
+        """Return the column with its header wrapped to the width of its texts, or longest word."""
         width = max(self._replace(head="").width, *map(measure, [*self.head.split(), "."]))
         parts = (textwrap.wrap(p, width, break_on_hyphens=False) for p in self.head.split("\n"))
         return self._replace(head="\n".join(line for lines in parts for line in lines))
@@ -227,7 +230,10 @@ class Column(NamedTuple):
 def list_columns(
     header: Sequence[str], rows: "Sequence[Sequence[Union[Cell, str]]]", text_columns: int
 ) -> list[Column]:
-    """Return the columns of a table as texts; the first `text_columns` are left-aligned."""
+    """Return the columns of a table as texts; the first `text_columns` are left-aligned.
+
+    `rows` are cells or plain texts.
+    """
     texts = [[cell if isinstance(cell, str) else cell.write() for cell in row] for row in rows]
     cells = list(zip(*texts)) if texts else [()] * len(header)
     words = {
@@ -253,8 +259,9 @@ def print_table(
     """Print a table; the first `text_columns` are left-aligned (None: all), the others right.
 
     If it is wider than the console, columns are left out and named in a line below: those of
-    `omit_first`, then figures from the right, but not the first. Figures and words stay whole: long
-    texts are wrapped between words, and names after hyphens, slashes and underscores.
+    `omit_first` (indices, in this order), then figures from the right, but not the first. Figures
+    and words stay whole: long texts are wrapped between words, and names after hyphens, slashes and
+    underscores.
     """
     count = len(header) if text_columns is None else text_columns
     columns = list_columns(header, rows, count)
@@ -277,7 +284,10 @@ def print_table(
 
 
 def sum_widths(widths: Iterable[int], gap: int = _WIDE_GAP) -> int:
-    """Return the width of a table in characters; `gap` is the space between columns."""
+    """Return the width in characters of a table whose columns have these `widths`.
+
+    `gap` is the space between columns.
+    """
     found = [*widths]
     return sum(found) + gap * (len(found) - 1) + 2
 
@@ -312,7 +322,7 @@ def _break_name(text: str, width: int) -> str:
 def _print_columns(columns: Sequence[Column], gap: int, excess: int, console: PlainConsole) -> None:
     """Print the columns side by side, with `gap` spaces between them and a line below the headers.
 
-    `excess` is by how many characters they are too wide together.
+    `excess` is by how many characters they are together wider than the console.
     """
     widths = _narrow(columns, excess)
     console.print()

@@ -25,7 +25,7 @@ class TimeLeft:
         self._text = ""
 
     def describe(self, done: int, total: int) -> str:
-        """Return ", about 4 min left", updated when array tasks end, or "" if unknown.
+        """Return ", about 4 min left", updated when array tasks end; "" if unknown or all ended.
 
         `done` of `total` array tasks have ended.
         """

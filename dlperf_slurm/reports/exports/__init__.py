@@ -12,15 +12,18 @@ class Export(Protocol):
     """The interface of a module."""
 
     def serialize(self, summary: "Summary") -> str:
-        """Return the text of a run in this format."""
+        """Return the text of a run's export in this format."""
         ...
 
 
 def list_exports() -> list[str]:
-    """List the names of the formats, sorted."""
+    """List the names of the export formats, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
 def load_export(name: str) -> Export:
-    """Import a format's module; ModuleNotFoundError for a name not in `list_exports`."""
+    """Return the module of an export format; raises ModuleNotFoundError for an unknown name.
+
+    The names are those of `list_exports`.
+    """
     return cast(Export, import_module(f"{__name__}.{name}"))

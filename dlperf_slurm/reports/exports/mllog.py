@@ -16,7 +16,7 @@ _POINT, _START, _END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
 def serialize(summary: Summary) -> str:
-    """Serialize each valid repeat whose time is known, in the order of time."""
+    """Serialize a run as MLPerf log lines: each valid repeat whose time is known, by start time."""
     repeats = summary.results.frames.repeats
     repeats = repeats[(repeats.status == OK) & repeats.started_at.notna()]
     cases = {case["case_id"]: case for case in list_records(summary.results.cases)}
@@ -49,7 +49,7 @@ def _list_lines(summary: Summary, case: Row, row: Row) -> Iterator[str]:
 
 
 def _write_line(time: datetime, kind: str, key: str, value: object, **metadata: object) -> str:
-    """Return one line of MLPerf's log; `kind` is its event type, such as POINT_IN_TIME."""
+    """Return one line of MLPerf's log; `kind` is its event type, such as "POINT_IN_TIME"."""
     entry = {
         "namespace": "",
         "time_ms": round(time.timestamp() * 1000),

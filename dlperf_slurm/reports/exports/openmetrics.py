@@ -26,7 +26,7 @@ Sample = tuple[Mapping[str, object], float]
 
 
 def serialize(summary: Summary) -> str:
-    """Serialize each figure of the run as a gauge with a sample per measured case."""
+    """Serialize a run as OpenMetrics text: a gauge per figure, with a sample per measured case."""
     manifest = summary.manifest
     site = {"site": manifest.site_name, "matrix": manifest.matrix_name}
     cases = list_records(summary.results.cases)

@@ -43,10 +43,13 @@ class ReportFormat(Protocol):
 
 
 def list_formats() -> list[str]:
-    """List the names of the formats, sorted."""
+    """List the names of the report formats, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def load_format(name: str) -> ReportFormat:
-    """Import a format's module; ModuleNotFoundError for a name not in `list_formats`."""
+    """Return the module of a report format; raises ModuleNotFoundError for an unknown name.
+
+    The names are those of `list_formats`.
+    """
     return cast(ReportFormat, import_module(f"{__name__}.{name}"))

@@ -8,5 +8,5 @@ SHOWS_PLOTS = False
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """Serialize the cases as CSV, in full precision; a missing value is an empty field."""
+    """Serialize the cases as a CSV file, in full precision; a missing value is an empty field."""
     return {FILE_NAME: serialize_csv(report.summary.results.case_columns).encode()}

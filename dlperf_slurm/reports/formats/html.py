@@ -59,12 +59,15 @@ class StepSection:
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """Serialize the report as one HTML file."""
+    """Serialize the report as one HTML file, by its name."""
     return {FILE_NAME: make_page(report).encode()}
 
 
 def make_page(report: Report, home: str = "") -> str:
-    """Render the page as HTML 5, with all text escaped; `home` is a link to a list of runs."""
+    """Render the report page as HTML 5, with all text escaped.
+
+    `home` is the address of a list of runs, "" for none.
+    """
     summary = report.summary
     notes = summary.footnotes
     overviews = make_overviews(summary.results, summary.marks, summary.manifest.created_at)
@@ -90,7 +93,7 @@ def make_page(report: Report, home: str = "") -> str:
 
 
 def render(template: str, **values: object) -> str:
-    """Render a page template with the common style.
+    """Render a page template with the common style and script; `values` are its variables.
 
     The page's content security policy allows only the tool's own script, by its digest.
     """
@@ -205,5 +208,5 @@ def _list_facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _join(values: Iterable[str]) -> str:
-    """Join distinct texts with commas, in order of appearance."""
+    """Join texts with ", ", each once, in order of appearance."""
     return ", ".join(dict.fromkeys(values))

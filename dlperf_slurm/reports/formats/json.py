@@ -17,7 +17,7 @@ SCHEMA_VERSION = 1
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """Serialize the tables as printed, the cases as in the CSV, and the devices."""
+    """Serialize the run as one JSON file: tables as printed, cases as in the CSV, and devices."""
     summary = report.summary
     counts = {name: getattr(summary, name) for name in _COUNTS}
     document = {
@@ -34,7 +34,7 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 
 def serialize_document(document: Mapping[str, Any]) -> str:
-    """Serialize what a command prints as JSON, with the version of its schema."""
+    """Serialize a command's output as JSON with sorted keys, and the version of its schema."""
     content = {"schema_version": SCHEMA_VERSION, **document}
     # with `indent`, json.dumps takes eight times as long
     text = msgspec.json.format(json.dumps(content, sort_keys=True, allow_nan=False), indent=1)

@@ -40,7 +40,7 @@ _SPECIAL = {
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """Serialize the tables as LaTeX table environments, each with its footnotes."""
+    """Serialize the tables as one LaTeX file of table environments, each with its footnotes."""
     summary = report.summary
     comments = [summary.manifest.title, summary.description, summary.method, summary.banner]
     tables = [table for table in summary.tables if table.kind != RANK_TIMES.name]
@@ -48,9 +48,9 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 
 def write_tables(tables: Iterable[Table], footnotes: Sequence[str], comments: Iterable[str]) -> str:
-    """Return tables as LaTeX, labelled tab:dlperf-1, tab:dlperf-2, ..., below comment lines.
+    """Return tables as LaTeX, labelled tab:dlperf-1, tab:dlperf-2, ..., after LaTeX comments.
 
-    `footnotes[n - 1]` is footnote n.
+    `footnotes[n - 1]` is footnote n; each text of `comments` becomes a comment line.
     """
     numbered = dict(enumerate(footnotes, start=1))
     blocks = [
@@ -185,12 +185,12 @@ def _join_cells(cells: Iterable[str]) -> str:
 
 
 def _raise_marks(cell: Cell) -> str:
-    """Return the footnote numbers of a cell as LaTeX superscript."""
+    """Return the footnote numbers of a cell as LaTeX superscript, or ""."""
     return rf"\textsuperscript{{{','.join(map(str, cell.marks))}}}" if cell.marks else ""
 
 
 def _break_words(text: str) -> str:
-    """Escape a text for LaTeX, with break points after hyphens of long words such as case ids."""
+    """Escape a text for LaTeX, with break points after hyphens and underscores, as in case ids."""
     return escape_latex(text).replace("{-}", r"{-}\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
 
 
@@ -200,5 +200,5 @@ def escape_latex(text: str) -> str:
 
 
 def _make_line(text: str) -> str:
-    """Replace line ends and control characters by spaces, so that the text fits a comment line."""
+    """Replace line ends and control characters by spaces, so that the text is one line."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -19,7 +19,7 @@ _BRACKET = re.compile(r"(?<!\\)[\[\]]")
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """Serialize the report as Markdown for GitHub and pandoc, with all text escaped."""
+    """Serialize the report as one Markdown file for GitHub and pandoc, with all text escaped."""
     summary = report.summary
     title, run = escape_markdown(summary.manifest.title), escape_markdown(summary.description)
     banner = [f"**{escape_markdown(summary.banner)}**"] if summary.banner else []
@@ -34,20 +34,23 @@ def write_document(
     paragraphs: Iterable[str] = (),
     links: Iterable[tuple[str, str]] = (),
 ) -> str:
-    """Format a title, paragraphs, links as (text, address), tables and their footnotes."""
+    """Format a document as Markdown: title, paragraphs, links, tables, and footnotes (`notes`).
+
+    `links` are (text, address).
+    """
     leads = [_make_link(escape_markdown(text), address) for text, address in links]
     blocks = [f"# {escape_markdown(title)}", *map(escape_markdown, paragraphs)]
     return _join([*blocks, *[" | ".join(leads)] * bool(leads), *list_blocks(tables)], notes)
 
 
 def _join(blocks: Sequence[str], notes: Sequence[str]) -> str:
-    """Join blocks, and below them the numbered footnotes."""
+    """Join Markdown blocks with blank lines, and add the footnotes (`notes`), numbered from 1."""
     numbered = [f"[{n}] {escape_markdown(text)}  " for n, text in enumerate(notes, start=1)]
     return "\n\n".join([*blocks, *["\n".join(numbered)] * bool(numbered)]) + "\n"
 
 
 def list_blocks(tables: Iterable[Table]) -> Iterator[str]:
-    """Yield title, table and caption of each table as separate blocks."""
+    """Yield title, table and caption of each table as separate Markdown blocks."""
     for table in tables:
         yield f"## {escape_markdown(table.heading)}"
         yield make_table(table)
@@ -56,7 +59,7 @@ def list_blocks(tables: Iterable[Table]) -> Iterator[str]:
 
 
 def make_table(table: Table) -> str:
-    """Format a pipe table without title and caption."""
+    """Format a table as a Markdown pipe table, without title and caption."""
     figures = len(table.header) - table.text_columns
     alignment = ["---"] * table.text_columns + ["---:"] * figures
     rows = ([_make_cell(cell) for cell in row] for row in table.rows)
@@ -75,7 +78,7 @@ def _make_cell(cell: Cell) -> str:
 
 
 def _make_link(text: str, address: str) -> str:
-    """Make a link from an escaped text and an address, which may be percent-encoded already."""
+    """Make a Markdown link from an escaped text and an address, possibly percent-encoded."""
     escaped = _BRACKET.sub(r"\\\g<0>", text)
     return f"[{escaped}]({quote(address, safe='/%#')})"
 

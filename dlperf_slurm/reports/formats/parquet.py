@@ -26,14 +26,14 @@ _TYPES = {
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """Serialize the cases and the repeats; missing values are NULL."""
+    """Serialize the cases and the repeats as two Parquet files; missing values are NULL."""
     results = report.summary.results
     frames = (results.case_columns, results.repeat_columns)
     return dict(zip(("cases.parquet", "repeats.parquet"), serialize_frames(*frames)))
 
 
 def serialize_frames(*frames: "DataFrame") -> list[bytes]:
-    """Serialize typed data frames as Parquet, written by DuckDB; missing values are NULL."""
+    """Serialize each typed data frame as a Parquet file, written by DuckDB; NaN becomes NULL."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.parquet") for number in range(len(frames))]
         with open_database(written=Path(folder)) as connection:
@@ -45,7 +45,7 @@ def serialize_frames(*frames: "DataFrame") -> list[bytes]:
 def write_frame(connection: "DuckDBPyConnection", frame: "DataFrame", path: Path) -> None:
     """Write a typed data frame to a Parquet file.
 
-    The connection must be allowed to write to its folder (`open_database`).
+    The connection (`open_database`) must be allowed to write to the file's folder.
     """
     columns = ", ".join(
         f'"{name}"' if kind == "category" else f'CAST("{name}" AS {_TYPES[str(kind)]}) AS "{name}"'

@@ -47,13 +47,16 @@ class Plot:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The contents of the figure's files by file name, one per format."""
+        """The contents of the figure's files by file name, one file per format (SVG, PDF, PNG)."""
         formats = {"svg": self.file_svg or self.svg, "pdf": self.pdf, "png": self.png}
         return {f"{self.name}.{suffix}": content for suffix, content in formats.items() if content}
 
 
 def list_for_page(plots: Iterable[Plot]) -> list[Plot]:
-    """Select the plots that the HTML page shows, as SVG only, without those in KINDS_OF_PAGE."""
+    """Return the plots that the HTML page shows, as SVG only; kinds in KINDS_OF_PAGE are left out.
+
+    The page draws these kinds itself.
+    """
     shown = (plot for plot in plots if not plot.name.startswith(KINDS_OF_PAGE))
     return [replace(plot, file_svg=b"", pdf=b"", png=b"") for plot in shown]
 
@@ -65,7 +68,7 @@ def is_drawn_for_page() -> bool:
 
 @contextmanager
 def draw_for_page(is_for_page: bool = True) -> Iterator[None]:
-    """Draw figures as SVG only while this context is active, which takes half the time."""
+    """Draw figures only as SVG for the page in this context, in half the time."""
     token = _IS_FOR_PAGE.set(is_for_page)
     try:
         yield
@@ -111,7 +114,10 @@ def make_plot(
 
 
 def make_name(*texts: str) -> str:
-    """Make the stem of a file name from texts: lowercase ASCII, digits, `_`, `.` and `-`."""
+    """Make the stem of a file name from texts: lowercase ASCII, digits, `_`, `.` and `-`.
+
+    It has at most 120 characters.
+    """
     return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(texts)).strip("-.").lower()[:120]
 
 

@@ -37,7 +37,7 @@ _TIMELINE_MARKS = {SLOWER: ("v", _SLOWER_COLOR), FASTER: ("^", _FASTER_COLOR)}
 
 
 def plot_comparison(compared: RunComparison) -> Plot:
-    """Plot speed ratios of run B over run A: a row per case and quantity with a ratio."""
+    """Plot speed ratios of run B over run A, with a row per case and quantity that has one."""
     shown = list_records(compared.pairs[compared.pairs.speed_ratio.notna()])
     limit = "" if compared.limit is None else "; dashed: the allowed slowdown"
     runs = (
@@ -86,7 +86,7 @@ def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
 def plot_history(history: "DataFrame") -> Plot:
     """Plot throughput over time, with a panel for each timeline (a case with one model size).
 
-    `history` is from `make_history`. Raises InputError for more than MAX_PANELS.
+    `history` is from `make_history`. Raises InputError for more than MAX_PANELS timelines.
     """
     count = history.timeline.nunique()
     if count > MAX_PANELS:
@@ -113,7 +113,7 @@ def plot_history(history: "DataFrame") -> Plot:
 
 
 def draw_timelines(history: "DataFrame") -> "Figure":
-    """Draw a panel for each timeline, from top to bottom, over a common time axis."""
+    """Draw a panel for each timeline (case), from top to bottom, over a common time axis."""
     # matplotlib.dates has no type annotations
     dates: Any = import_module("matplotlib.dates")
     timelines = history.groupby("timeline")
@@ -130,7 +130,7 @@ def draw_timelines(history: "DataFrame") -> "Figure":
 
 
 def _draw_panel(axes: "Axes", runs: Sequence[Row]) -> None:
-    """Draw the runs of one timeline."""
+    """Draw the runs of one timeline in a panel; the line breaks where runs are not comparable."""
     axes.set_title(get_timeline_title(runs[0]["case_id"], runs[0]["sizes"]))
     axes.set_ylabel(f"{runs[0]['unit']} (higher: faster)")
     times: list[Any] = []

@@ -29,8 +29,8 @@ def plot_distribution(
 ) -> Optional[Plot]:
     """Plot the cumulative distribution of each case's step times; None if no case has any.
 
-    `title` and `rows` are those of a throughput table. `step_seconds` has the slowest rank's step
-    times of all repeats, by case id.
+    `title` and `rows` (cases) are those of a throughput table. `step_seconds` has the slowest
+    rank's step times of all repeats, by case id.
     """
     measured = list_measured(rows)
     timed = measured[[bool(step_seconds.get(case_id)) for case_id in measured.index]]
@@ -57,8 +57,8 @@ def _draw(
 ) -> "Figure":
     """Draw a panel for each series (framework and variant), with a line per topology.
 
-    `timed` has the cases that have step times; `topologies` are those of all panels, for their
-    colours.
+    `timed` has the cases that have step times; `topologies` are those of all panels, whose indices
+    choose colours; `step_seconds` has the times by case id.
     """
     shown = tuple((name, topologies.index(name)) for name in dict.fromkeys(timed.topology))
     first, last = find_range([step_seconds[case_id] for case_id in timed.index])
@@ -87,9 +87,9 @@ def _draw(
 def _open(
     count: int, shown: Sequence[tuple[str, int]], marks: Sequence[int]
 ) -> "tuple[Figure, list[Axes]]":
-    """Open a figure with `count` empty panels that share both axes.
+    """Open a figure with `count` empty panels that share both axes: step time in ms, and share.
 
-    `shown` has the topologies of its legend, with the numbers of their colours, and `marks` the
+    `shown` has the topologies of its legend, with the indices of their colours, and `marks` the
     digits at which a logarithmic time axis has ticks; it is linear without them.
     """
     from matplotlib.lines import Line2D
@@ -115,7 +115,7 @@ _open_kept = lru_cache(maxsize=1)(_open)
 
 
 def _draw_case(axes: "Axes", index: int, seconds: Sequence[float]) -> None:
-    """Draw the distribution of a case; `index` chooses colour and line style."""
+    """Draw the cumulative distribution of step times; `index` chooses colour and line style."""
     shares, milliseconds = list_quantiles([1000 * s for s in seconds])
     middle = min(range(len(shares)), key=lambda i: abs(shares[i] - 0.5))
     percents = [100 * share for share in shares]
@@ -123,9 +123,9 @@ def _draw_case(axes: "Axes", index: int, seconds: Sequence[float]) -> None:
 
 
 def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return cumulative shares (0 to 1) and the values up to which each share of values lies.
+    """Return cumulative shares (0 to 1), and the values up to which each share of values lies.
 
-    At most MOST_POINTS of each, ascending, with the smallest and the largest value.
+    There are at most MOST_POINTS of each, ascending, with the smallest and the largest value.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -137,9 +137,10 @@ def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def find_range(series: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the range of the time axis in ms, for step times in seconds.
+    """Return the ends of the time axis in ms, for lists of step times in seconds.
 
-    From the fastest step to a time that SHOWN_PERCENT of each case's steps do not exceed.
+    It begins at the fastest step and ends at a time that SHOWN_PERCENT of each case's steps do not
+    exceed.
     """
     ends = [sorted(steps)[(SHOWN_PERCENT * len(steps) - 1) // 100] for steps in series]
     return 1000 * min(map(min, series)), 1000 * max(ends)

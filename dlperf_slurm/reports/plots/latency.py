@@ -19,7 +19,7 @@ SHOWN_PERCENTILES = {50: "median", 90: "90 %", 99: "99 %", 100: "slowest"}
 def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
     """Plot percentiles of latency over batch size; None for fewer than two batch sizes.
 
-    `title` and `rows` are those of a latency table.
+    `title` and `rows` (cases) are those of a latency table.
     """
     cases = rows[rows.latency_avg_ms.notna()]
     # x by text, the smallest of several: {"16 32": 16.0}

@@ -78,15 +78,18 @@ class Chart:
 
 
 def is_wide_range(values: Sequence[float]) -> bool:
-    """Return whether values need a logarithmic axis.
+    """Return whether positive values differ so much that they need a logarithmic axis.
 
-    The largest is more than LINEAR_RATIO times the smallest. False if any value is not positive.
+    That is by a factor above LINEAR_RATIO. False if any value is not positive.
     """
     return min(values) > 0 and max(values) / min(values) > LINEAR_RATIO
 
 
 def draw_chart(chart: Chart) -> "Figure":
-    """Draw few series in one panel, or each of many in its own panel with the others faint."""
+    """Draw a chart's series in one panel, or if there are more than MOST_LINES in one each.
+
+    Each such panel shows the other series faintly.
+    """
     if len(chart.series) <= MOST_LINES:
         return _draw_together(chart)
     figure, panels = open_panels(len(chart.series), chart.x_label, chart.y_label)
@@ -118,8 +121,8 @@ def open_panels(
 ) -> "tuple[Figure, list[Axes]]":
     """Open a figure with `count` empty panels that share both axes, up to three per row.
 
-    With the names of a `legend`, panels are placed by hand, for y tick labels no wider than "100":
-    matplotlib's automatic layout takes as long as drawing.
+    Returns the figure and its panels. With the names of a `legend`, panels are placed by hand, for
+    y tick labels no wider than "100": matplotlib's automatic layout takes as long as drawing.
     """
     columns = min(count, PANEL_COLUMNS)
     rows = math.ceil(count / columns)
@@ -175,9 +178,9 @@ def draw_series(axes: "Axes", chart: Chart, series: PlotSeries, index: int, coun
 
 
 def _find_placing(chart: Chart, steps: float) -> Callable[[float], float]:
-    """Return a function that shifts an x value by `steps` times DODGE, so that series stand apart.
+    """Return a function that shifts x by `steps` times DODGE, so that series stand apart.
 
-    The shift is the same distance on a linear and on a logarithmic axis.
+    DODGE is a share of the axis: the shift looks the same on a linear and a logarithmic axis.
     """
     values = [x for x, _ in chart.ticks]
     if is_wide_range(values):
@@ -197,7 +200,8 @@ def _draw_ideal(axes: "Axes", chart: Chart) -> None:
 def set_scales(axes: "Axes", chart: Chart) -> None:
     """Set x ticks and scales of a panel.
 
-    The y axis begins at zero, or is logarithmic for a wide range of values.
+    The y axis begins at zero, or is logarithmic if x and y values both have a wide range and y is
+    no share.
     """
     xs = [x for x, _ in chart.ticks]
     if is_wide_range(xs):

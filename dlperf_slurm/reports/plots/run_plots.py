@@ -41,9 +41,9 @@ MOST_CASES = 6
 def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) -> list[Plot]:
     """Draw the figures of a run: for each table, and step times of cases.
 
-    Step times by step are drawn of cases with a warning about steps, those by rank of cases on the
-    largest topologies; both of all cases if `is_every_case`. Inside `draw_for_page`, only what the
-    page shows is drawn. `read` reads the steps of a repeat.
+    Step times in their order are drawn of cases with a warning about steps, those by rank of cases
+    on the largest topologies; both of all cases if `is_every_case`. Inside `draw_for_page`, only
+    what the page shows is drawn. `read` reads the steps of a repeat.
     """
     drawings = [*_list_drawings(summary, read, is_every_case)]
     with _show_run(summary):
@@ -98,6 +98,9 @@ def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
 
 
 def list_largest(summary: Summary) -> list[str]:
-    """List case ids: of each series of each throughput table the largest measured topology."""
+    """List the ids of the cases on the largest measured topology of each series.
+
+    A series is a line of a throughput table: framework and variant.
+    """
     rows = list_measured(THROUGHPUT.rows(summary.results))
     return list(rows.drop_duplicates(["table", "column"], keep="last").index)

@@ -27,7 +27,8 @@ Repeats = Mapping[str, Sequence[float]]
 def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional[Plot]:
     """Plot throughput over topologies, or single repeats if there is only one topology.
 
-    Returns None without measured cases.
+    `title` and `rows` (cases) are those of a throughput table, `repeats` has throughputs by case
+    id. None without measured cases.
     """
     topologies, measured = list(place_topologies(rows)), list_measured(rows)
     if not topologies:
@@ -46,7 +47,7 @@ def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional
 
 
 def make_throughput_chart(rows: "DataFrame") -> Chart:
-    """Make the chart of throughput over devices, with a line per series."""
+    """Make the chart of throughput over device counts, with a line per framework and variant."""
     return _make_chart(rows, "samples_per_s", f"throughput, {rows.unit.iloc[0]} (higher: faster)")
 
 
@@ -77,7 +78,10 @@ def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
 
 
 def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
-    """Plot speedup over devices; None if no series has two topologies."""
+    """Plot speedup over device counts; None if no series was measured on two topologies.
+
+    `title` and `rows` (cases) are those of a throughput table.
+    """
     if not has_scaling(rows):
         return None
     baselines, measured = _list_baselines(rows), list_measured(rows)
@@ -91,17 +95,17 @@ def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
 
 
 def make_speedup_chart(rows: "DataFrame") -> Chart:
-    """Make the chart of speedup over devices, with the ideal speedup as reference line."""
+    """Make the chart of speedup over device counts, with the ideal speedup as reference line."""
     return _make_chart(rows, "speedup", "speedup (higher: faster)", ideal=_list_ideal(rows))
 
 
 def _list_baselines(rows: "DataFrame") -> list[Topology]:
-    """List the topologies that the speedups of these cases are relative to, from the smallest."""
+    """Return the topologies that speedups of these cases are relative to, the smallest first."""
     return sorted(map(parse_topology, set(rows.baseline) - {""}))
 
 
 def _list_ideal(rows: "DataFrame") -> tuple[tuple[float, float], ...]:
-    """Return the points (x, y) of the ideal speedup; none if baselines of the series differ."""
+    """Return the points (x, y) of the ideal speedup; () if baselines of the series differ."""
     baselines = _list_baselines(rows)
     if len(baselines) > 1:
         return ()
@@ -111,7 +115,10 @@ def _list_ideal(rows: "DataFrame") -> tuple[tuple[float, float], ...]:
 
 
 def plot_efficiency(title: str, rows: "DataFrame") -> Optional[Plot]:
-    """Plot scaling efficiency; None if no series has two topologies."""
+    """Plot scaling efficiency over device counts; None if no series has two topologies.
+
+    `title` and `rows` (cases) are those of a throughput table.
+    """
     if not has_scaling(rows):
         return None
     measured, (name, *_) = list_measured(rows), find_efficiencies(rows)
@@ -141,9 +148,9 @@ def _make_chart(
     ideal: tuple[tuple[float, float], ...] = (),
     is_share: bool = False,
 ) -> Chart:
-    """Make a chart of the column `name`, multiplied by `factor`, with a line per series.
+    """Make a chart of the column `name`, multiplied by `factor`, over the device count.
 
-    `ideal` has the points of a reference line.
+    Each series (framework, variant) is a line; `ideal` has the points (x, y) of a reference line.
     """
     measured, places = list_measured(rows), place_topologies(rows)
     points = make_points(measured, name, {str(t): x for t, x in places.items()}, factor)
@@ -171,7 +178,7 @@ def make_points(
     factor: float = 1.0,
     by: str = "topology",
 ) -> dict[str, PlotPoint]:
-    """Make the point of each case that has a value in the column `name`, by case id.
+    """Return the point of each case that has a value in the column `name`, by case id.
 
     `places` has x by the case's value in the column `by`; y is the value times `factor`. The error
     bar is the interval or, for a median without interval, the range of the repeats.
@@ -196,12 +203,12 @@ def make_points(
 
 
 def list_measured(rows: "DataFrame") -> "DataFrame":
-    """Select the cases with a valid repeat."""
+    """Return the rows of cases that have a valid repeat."""
     return rows[rows.repeats_measured > 0]
 
 
 def list_series(measured: "DataFrame") -> list[str]:
-    """List the legend labels of the series of these cases, in order."""
+    """Return a legend label for each series: framework, variant, and compiler if they differ."""
     first = measured.drop_duplicates("column")
     return [
         f"{label}, {compiler}"
@@ -212,9 +219,9 @@ def list_series(measured: "DataFrame") -> list[str]:
 
 
 def place_topologies(rows: "DataFrame") -> dict[Topology, float]:
-    """Return the x coordinate of each measured topology.
+    """Return the x coordinate of each measured topology: its device count.
 
-    It is the device count, or the position in ascending order if several have equal device counts.
+    If several have equal device counts, it is the position in ascending order, from 1.
     """
     measured = sorted(map(parse_topology, set(list_measured(rows).topology)))
     if len({topology.world_size for topology in measured}) == len(measured):
@@ -253,7 +260,7 @@ def describe_bars(measured: "DataFrame") -> str:
 
 
 def _describe_ratio_bars(measured: "DataFrame", name: str) -> str:
-    """Describe the error bars of the ratios in the column `name`; a baseline has no bar."""
+    """Describe the error bars of the ratios in the column `name`, for a caption."""
     if measured[f"{name}_low"].notna().any():
         return "bars: 95 % interval of the ratio, if there are enough repeats"
     return "too few repeats for error bars"

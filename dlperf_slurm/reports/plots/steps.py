@@ -80,12 +80,12 @@ class CaseSteps:
 
     @property
     def shown(self) -> list[RepeatSteps]:
-        """The first MOST_REPEATS repeats, with their steps."""
+        """The step times of the first MOST_REPEATS repeats, which are read from their files."""
         return [self._load(repeat) for repeat in [*self.repeats][:MOST_REPEATS]]
 
     @property
     def middle(self) -> RepeatSteps:
-        """The repeat of median throughput (of two the slower one), with its steps."""
+        """The step times of the repeat of median throughput; of two such the slower one."""
         ordered = sorted(self.repeats, key=lambda repeat: (self.repeats[repeat], repeat))
         return self._load(ordered[(len(ordered) - 1) // 2])
 
@@ -105,7 +105,7 @@ class CaseSteps:
 
 
 def list_case_steps(results: Results, read: ReadRepeat) -> list[CaseSteps]:
-    """List the cases that have step times; imported logs have none."""
+    """List the cases that have step times, which `read` reads; imported logs have none."""
     repeats = results.frames.repeats
     timed = repeats[repeats.has_steps.fillna(False)]
     return [
@@ -115,12 +115,12 @@ def list_case_steps(results: Results, read: ReadRepeat) -> list[CaseSteps]:
 
 
 def list_unstable(results: Results) -> list[str]:
-    """List the ids of cases with a warning about unstable steps or repeats."""
+    """Return the ids of cases with a warning, such as unstable steps or repeats."""
     return [*results.notes.case_id[results.notes.scope == DOUBT].unique()]
 
 
 def plot_timeline(case: CaseSteps) -> Plot:
-    """Plot the step times of a case in order, with a strip per repeat."""
+    """Plot the step times of a case in their order, with a strip (panel) per repeat."""
     shown = case.shown
     ranks = len(shown[0].seconds)
     what = (
@@ -141,7 +141,7 @@ def plot_timeline(case: CaseSteps) -> Plot:
 
 
 def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
-    """Draw repeats, which must have the same ranks, in strips that share both axes."""
+    """Draw the step times of repeats with the same ranks, in strips that share both axes."""
     ranks = repeats[0].ranks
     names = [f"rank {rank}" for rank in ranks] if 1 < len(ranks) <= MOST_RANKS else []
     figure = open_strips(len(repeats), find_legend_inches(WIDTH_INCHES, names))
@@ -227,7 +227,10 @@ def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str
 
 
 def plot_ranks(case: CaseSteps) -> Optional[Plot]:
-    """Plot the ranks' step times as a heat map; None for a case with one rank."""
+    """Plot step times of each rank as a heat map; None for a case with one rank.
+
+    It is of the case's repeat of median throughput.
+    """
     repeat = case.middle
     if len(repeat.seconds) < 2:
         return None
@@ -269,9 +272,10 @@ def _draw_ranks(repeat: RepeatSteps) -> "Figure":
 
 
 def list_row_names(repeat: RepeatSteps) -> list[tuple[int, str]]:
-    """List (row, label) of the heat map's rows: "3 on node01".
+    """List (row, label) of the heat map's rows that get a label: "3 on node01" (rank, host).
 
-    All rows; of more than MOST_NAMES the first of each host, or none if there are still too many.
+    That is each row, or with more than MOST_NAMES the first of each host; [] if these are still too
+    many.
     """
     rows = list(range(len(repeat.hosts)))
     if len(rows) > MOST_NAMES:

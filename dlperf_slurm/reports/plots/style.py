@@ -108,7 +108,7 @@ def use_style() -> Iterator[None]:
 
 
 def import_drawing() -> None:
-    """Import what draws and saves a figure for the page."""
+    """Import matplotlib and what it needs to draw and save a figure as SVG."""
     _import_matplotlib()
     for name in ("figure", "lines", "ticker", "backends.backend_svg"):
         import_module(f"matplotlib.{name}")
@@ -135,7 +135,10 @@ def _import_matplotlib() -> Any:
 
 
 def open_figure(width_inches: float, height_inches: float, is_by_hand: bool = False) -> "Figure":
-    """Open an empty figure, with constrained layout unless its parts are placed by hand."""
+    """Open an empty figure, with matplotlib's constrained layout.
+
+    With `is_by_hand` there is no automatic layout.
+    """
     from matplotlib.figure import Figure
 
     size = (width_inches, height_inches)
@@ -152,7 +155,7 @@ def mark_series(index: int) -> dict[str, Any]:
 
 
 def add_legend(figure: "Figure", handles: "Mapping[str, Artist]") -> None:
-    """Add a legend above the axes with as many columns as fit; `handles` are by label."""
+    """Add a legend above the axes with as many columns as fit; `handles` are artists by label."""
     figure.legend(
         list(handles.values()),
         list(handles),
@@ -174,7 +177,7 @@ def list_handles(panels: "Sequence[Axes]") -> "dict[str, Artist]":
 def find_legend_inches(width_inches: float, names: Sequence[str]) -> float:
     """Return the height in inches of a legend with these names; 0 without names.
 
-    For figures whose parts are placed by hand.
+    It is for figures whose parts are placed by hand.
     """
     if not names:
         return 0.0
@@ -184,7 +187,7 @@ def find_legend_inches(width_inches: float, names: Sequence[str]) -> float:
 
 
 def _count_columns(width_inches: float, names: Sequence[str]) -> int:
-    """Count the columns of a legend that fit into the width of a figure, with the longest name."""
+    """Return how many columns of a legend fit into a figure's width, by its longest name."""
     # in characters of 6.3 points; each name needs 9 more for its line sample and a gap
     room = 11.4 * width_inches + 3
     return max(1, min(len(names), int(room / (9 + max(map(len, names))))))
@@ -199,7 +202,7 @@ def lay_out(figure: "Figure") -> None:
 
 
 def save_svg(figure: "Figure") -> bytes:
-    """Save a figure as SVG with its canvas, because `savefig` draws everything twice."""
+    """Return a figure as SVG, drawn once by its canvas: `savefig` would draw it twice."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     buffer, dpi = io.BytesIO(), figure.dpi
@@ -240,9 +243,10 @@ def add_heading(
 
 
 def save_file(figure: "Figure", suffix: str, box: "tuple[float, float, float, float]") -> bytes:
-    """Save the box of a figure as "svg", "pdf" or "png", without dates.
+    """Return the box (x, y, width, height in inches) of a figure as "svg", "pdf" or "png" file.
 
-    Equal figures have equal files. A PNG is on white and at print resolution, for slides and mails.
+    Without dates, so that equal figures have equal files. A PNG is on white and at print
+    resolution, for slides and mails.
     """
     from matplotlib.transforms import Bbox
 

@@ -55,7 +55,7 @@ class ShownColumn:
     cells: Optional[MakeCells] = None
 
     def make_cells(self, rows: "DataFrame") -> list[Cell]:
-        """Make one cell per row; instead of a missing value the problem of the row.
+        """Make one cell per row; instead of a missing value it shows the problem of the row.
 
         `rows` has the columns `problem` and, if `marks` is set, `marks` (footnote numbers).
         """
@@ -75,13 +75,13 @@ class ShownColumn:
         ]
 
     def make_header(self, rows: "DataFrame") -> str:
-        """Return the header, with the unit of the first row."""
+        """Return the header of the column, with the unit of the first row in place of "{unit}"."""
         column = COLUMNS.get(self.name)
         text = self.header if self.header is not None else (column and column.header) or self.name
         return text.replace("{unit}", rows.unit.iloc[0]) if "{unit}" in text else text
 
     def read_cells(self, rows: "DataFrame") -> Iterator[Cell]:
-        """Yield the cells of the frame column, without a text for missing values."""
+        """Yield the cells of the frame's column `name` with bounds; None for a missing value."""
         column = COLUMNS.get(self.name)
         form = self.form or (column.form if column else ScaledFormat())
         intervals = read_intervals(rows, column.bounds if column else ())
@@ -105,7 +105,10 @@ class ShownColumn:
 
 
 def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Interval]]:
-    """Read intervals from the columns `names` of their low and high ends; None where missing."""
+    """Return an interval per row, None where missing.
+
+    `names` are the columns of the low and the high ends; () gives None for all rows.
+    """
     if not names:
         return [None] * len(rows)
     low, high = names
@@ -149,13 +152,17 @@ class FootnoteMarks:
     def number(self, label: Hashable, scopes: Iterable[str]) -> tuple[int, ...]:
         """Return the footnote numbers of a row for its notes in these scopes.
 
-        `label` is the row's label in its data frame, such as a case id.
+        `label` is the row's label in its data frame, such as a case id; a scope says what a note is
+        about.
         """
         notes = [note for scope in scopes for note in self._notes.get((label, scope), ())]
         return self.footnotes.number_all(dict.fromkeys(notes))
 
     def add(self, rows: "DataFrame", scopes: Iterable[str]) -> "DataFrame":
-        """Return the rows with a new column `marks`: footnote numbers of notes in `scopes`."""
+        """Return the rows with a new column `marks`: the footnote numbers of notes in `scopes`.
+
+        A scope says what a note is about.
+        """
         return rows.assign(marks=[self.number(label, scopes) for label in rows.index])
 
 
@@ -199,7 +206,7 @@ def tabulate_rows(
 ) -> tuple[list[Table], tuple[str, ...]]:
     """Make the tables of `rows`, which have no problems; `texts` has the footnotes of each row.
 
-    Also returns the texts of the footnotes in the order of their numbers.
+    Also returns the texts of all footnotes in the order of their numbers; empty texts are left out.
     """
     notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own if text]
     marks = FootnoteMarks(notes)
@@ -212,7 +219,7 @@ def join_subject(devices: str, created_at: str) -> str:
 
 
 def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataFrame]]":
-    """Yield the title and the cases of each table of a declaration, to plot them."""
+    """Yield the title and the cases (rows) of each table that `spec` declares, to plot them."""
     rows = spec.rows(results)
     groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
     for part in sorted(groups, key=lambda part: part[0]):
@@ -224,7 +231,7 @@ def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataF
 
 
 def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> ShownColumn:
-    """Return the table column that says framework and non-default values on `axes`.
+    """Return the table column of labels: the framework and its non-default values on `axes`.
 
     `changes` are other fields of ShownColumn.
     """
@@ -253,7 +260,7 @@ def show_throughput(rows: "DataFrame", **changes: Any) -> list[ShownColumn]:
 
 
 def make_token_cells(rows: "DataFrame") -> list[Cell]:
-    """Make cells of the throughput in tokens/s, from those in samples/s and their bounds."""
+    """Make cells of the throughput in tokens/s: that in samples/s times the tokens per sample."""
     cells = ShownColumn("samples_per_s", bounds=False).make_cells(rows)
     tokens = rows.tokens_per_sample.fillna(1)
     return [
@@ -263,7 +270,7 @@ def make_token_cells(rows: "DataFrame") -> list[Cell]:
 
 
 def join_sizes(rows: "DataFrame") -> list[Cell]:
-    """Make cells of the measured batch sizes of each case: "16 and 32"."""
+    """Make cells of the measured batch sizes of each case: "16 and 32"; "none" without any."""
     return [
         join_cells([Cell(int(size), COUNT) for size in text.split()]
             or [Cell(None, problem="none")], " and ")
@@ -280,5 +287,5 @@ def count_of(part: "Series", whole: "Series") -> list[Cell]:
 
 
 def find_known(rows: "DataFrame", *names: str) -> list[str]:
-    """Return which of the columns `names` have a value in any row."""
+    """Return those of the columns `names` that have a value in any row."""
     return [name for name in names if rows[name].notna().any()]

@@ -38,7 +38,7 @@ def _list_latencies(results: Results) -> "DataFrame":
 
 
 def _is_compared(rows: "DataFrame") -> bool:
-    """Return whether a table has several precisions, of which one is the reference of speedups."""
+    """Return whether a latency table has several precisions and a reference for speedups."""
     return rows.precision.nunique() > 1 and bool(rows.reference_precision.iloc[0])
 
 
@@ -62,7 +62,7 @@ def _show_latencies(rows: "DataFrame") -> list[ShownColumn]:
 
 
 def _list_sizes(rows: "DataFrame") -> list[Any]:
-    """Make cells of the measured batch sizes, or of the planned one of a case not measured."""
+    """Make cells of the measured batch sizes; of a case not measured, the planned size."""
     asked = rows.batch_size_per_device
     return [
         cell if text else size
@@ -122,7 +122,7 @@ BANDWIDTH = (
 
 
 def _list_generations(results: Results) -> "DataFrame":
-    """Sort the cases of text generation by table and batch size."""
+    """Return the cases of text generation, sorted by table and batch size; adds `table`."""
     rows = results.inference[results.inference.output_tokens > 0]
     if rows.empty:
         return rows

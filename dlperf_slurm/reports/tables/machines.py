@@ -87,9 +87,9 @@ ALL_REDUCES = TableSpec(
 
 
 def _group_starts(results: Results) -> "DataFrame":
-    """Compute the median time of each phase of a job's start, by framework and topology.
+    """Return the median time of each phase of a job's start, a row per framework and topology.
 
-    The median over cases of their medians over repeats.
+    It is the median over cases of their medians over repeats.
     """
     cases = results.cases
     names = [f"phase_{name}_seconds" for name in PHASES]
@@ -114,7 +114,7 @@ def _show_starts(rows: "DataFrame") -> list[ShownColumn]:
 
 
 def _list_known_phases(rows: "DataFrame") -> list[str]:
-    """List the columns of phases before the first step that have a value in any row."""
+    """Return the names of phases before the first step that have a time in any row."""
     return [name for name in (QUEUE, *TO_FIRST_STEP) if rows[f"phase_{name}_seconds"].notna().any()]
 
 
@@ -139,7 +139,7 @@ SHOWN_SLOW_RANKS = 3
 
 
 def _list_spread_cases(results: Results) -> "DataFrame":
-    """Select the cases with several ranks, joined with their slowest device."""
+    """Return the cases with several ranks, joined with their slowest device and its host."""
     names = {"ranks": "ranks", "host": "host", "slowest_repeats": "slowest_repeats",
         "repeats": "repeats_of_device"}  # fmt: skip
     devices = results.frames.devices.groupby("case_id", sort=False)[[*names]].first()
@@ -176,7 +176,7 @@ RANK_SPREADS = TableSpec(
 
 
 def _list_shown_devices(results: Results) -> "DataFrame":
-    """Select the SHOWN_SLOW_RANKS slowest devices and the fastest device of each case."""
+    """Return the SHOWN_SLOW_RANKS slowest devices and the fastest device of each case."""
     devices = results.frames.devices.assign(problem="")
     own = devices.groupby("case_id", sort=False)
     from_start, from_end = own.cumcount(), own.cumcount(ascending=False)

@@ -95,7 +95,7 @@ class Overview:
 
     @property
     def group_header(self) -> str:
-        """The header of the column of groups: "topology" or "batch size"."""
+        """The header of the column of groups: "topology" in inference, else "batch size"."""
         return "topology" if self.is_inference else "batch size"
 
     def name_group(self, group: str) -> str:
@@ -113,12 +113,12 @@ class Overview:
         return tuple(dict.fromkeys((row.precision, row.group) for row in self.rows))
 
     def read(self, name: str) -> list[Optional[float]]:
-        """Return the values of the column `name`, by position of the case; None is missing."""
+        """Return the values of the column `name` in the order of the cases; None where missing."""
         return list_values(self.cases[name])
 
     @cached_property
     def is_measured(self) -> tuple[bool, ...]:
-        """Whether each case was measured, by position of the case."""
+        """Whether each case was measured, in the order of the cases."""
         return tuple(self.cases.samples_per_s.notna())
 
     @property
@@ -133,7 +133,7 @@ class Overview:
         return tuple(i for i, is_measured in enumerate(found) if any(is_measured))
 
     def _list_measured(self, row: OverviewRow) -> list[bool]:
-        """Return whether the row was measured, for each of `places`."""
+        """Return for each of `places` whether the row was measured there."""
         return [case is not None and self.is_measured[case] for case in row.cases]
 
 
@@ -142,7 +142,8 @@ def make_overviews(
 ) -> tuple[Overview, ...]:
     """Make the overviews: training of each model first, then inference of each.
 
-    `created_at` is the time of the run, for the subjects of their tables; "" for no subject.
+    `marks` numbers footnotes. `created_at` is the time of the run, for the subjects of tables; ""
+    for no subject.
     """
     found = []
     for spec in (THROUGHPUT, LATENCIES):
@@ -158,7 +159,7 @@ def make_overviews(
 
 
 def _list_cases(spec: TableSpec, results: Results, marks: FootnoteMarks) -> "DataFrame":
-    """Select the cases of a declaration in the order of its tables, with their footnote marks."""
+    """Return the cases that `spec` selects, in the order of its tables, with footnote numbers."""
     rows = marks.add(spec.rows(results), spec.notes)
     groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
     order = [place for part in sorted(groups, key=lambda group: group[0]) for place in part]
@@ -185,7 +186,7 @@ def _make_overview(cases: "DataFrame") -> Overview:
 
 
 def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
-    """List the distinct topologies or batch sizes in ascending order: ("1n1g", "1n8g", "2n8g").
+    """Return the distinct topologies or batch sizes, ascending: ("1n1g", "1n8g", "2n8g").
 
     `names` has that of each case. Batch sizes that a search determines, such as "max", come first.
     """
@@ -198,9 +199,10 @@ def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
 
 
 def choose_rows(overview: Overview, limit: int) -> Overview:
-    """Keep up to `limit` rows: the fastest of each framework, then the fastest others.
+    """Return an overview with up to `limit` rows: the fastest of each framework first.
 
-    By throughput at the largest topology or batch size that was measured.
+    The rows left are filled with the fastest others. They are compared at the largest topology or
+    batch size that was measured.
     """
     rates = overview.read("samples_per_s")
     place = overview.measured_places[-1] if overview.measured_places else 0
@@ -219,8 +221,8 @@ def choose_rows(overview: Overview, limit: int) -> Overview:
 def tabulate_overview(overview: Overview) -> Table:
     """Make a table with a row per series, and its throughput in a column per topology.
 
-    Per batch size in inference. The last columns are efficiency and precision speedup at the
-    largest one measured.
+    In inference there is a column per batch size. The last columns are efficiency and precision
+    speedup at the largest one measured.
     """
     shown = overview.measured_places
     columns: dict[str, Sequence[Cell]] = {"framework": [Cell(row.label) for row in overview.rows]}
@@ -277,7 +279,7 @@ def _read_at(overview: Overview, place: int, cells: Sequence[Cell]) -> list[Cell
 
 
 def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list[Cell]:
-    """Make cells of precision speedups; 1 for cases in one of the precisions `references`.
+    """Make cells of precision speedups; 1 for measured cases in one of the precisions `references`.
 
     In the data frame, a reference that is the only precision has no speedup.
     """

@@ -30,7 +30,7 @@ class Profile(NamedTuple):
 
 
 def list_profiles(run: Run) -> list[Profile]:
-    """Read the record of each profile of a run."""
+    """Read the record of each profile of a run; profiles without a readable record are left out."""
     found = []
     for task in run.read_all_tasks():
         if task.repeat != PROFILED_REPEAT:
@@ -51,7 +51,10 @@ def list_profiles(run: Run) -> list[Profile]:
 
 
 def make_profile_table(profiles: Sequence[Profile], cases: "DataFrame") -> Table:
-    """Make the table of a run's profiles, beside the median of each case."""
+    """Make the table of a run's profiles, which compares each with the median of its case.
+
+    `cases` is the frame of cases.
+    """
     rows = [_make_row(profile, cases.samples_per_s[profile.case_id]) for profile in profiles]
     return make_table(
         "profiles",

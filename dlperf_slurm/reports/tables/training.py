@@ -43,7 +43,7 @@ OF_THROUGHPUTS = ("model", "precision", "fixed_batch_size")
 
 
 def _list_throughputs(results: Results) -> "DataFrame":
-    """Sort training cases by table and series, from the smallest topology to the largest.
+    """Return training cases sorted by table and series, from the smallest topology to the largest.
 
     The column `label` has framework and the values that differ within a table, `constants` (for the
     title) the other values that are not a default. `column` numbers the series.
@@ -116,7 +116,7 @@ def _explain_throughputs(rows: "DataFrame") -> str:
 
 
 def find_efficiencies(rows: "DataFrame") -> list[str]:
-    """List the columns of efficiency of these cases: weak scaling, strong scaling, or both."""
+    """Return the names of the columns of efficiency: weak scaling, strong scaling, or both."""
     kinds = {"strong" if size else "weak" for size in rows.global_batch_size}
     return [f"{kind}_scaling_efficiency" for kind in sorted(kinds, reverse=True)]
 
@@ -137,7 +137,7 @@ def explain_limits(rows: "DataFrame") -> list[str]:
 
 
 def _find_limits(rows: "DataFrame") -> list[str]:
-    """Return which columns of LIMITS have a value in a measured case."""
+    """Return the names of those columns of LIMITS that have a value in a measured case."""
     counts = rows.repeats_measured.tolist()
     return [
         name
@@ -166,7 +166,7 @@ THROUGHPUT = TableSpec(
 
 
 def make_precision_tables(results: Results, marks: FootnoteMarks) -> Iterator[Table]:
-    """Yield a pivot table, topology by precision, for each group of cases with several precisions.
+    """Yield a table, topology by precision, for each group of cases with several precisions.
 
     A group has one model and framework (`number_precision_tables`); it may also have several
     compilers.
@@ -253,7 +253,7 @@ def _make_precision_table(rows: "DataFrame", marks: FootnoteMarks) -> Table:
 
 
 def _list_sources(results: Results) -> "DataFrame":
-    """Select the training cases of models that use data from elsewhere than the device.
+    """Return the training cases of models that use data from elsewhere than the device.
 
     Cases that differ only in their data source are adjacent.
     """
@@ -303,7 +303,7 @@ SOURCES = TableSpec(
 
 
 def _show_accuracy(rows: "DataFrame") -> list[ShownColumn]:
-    """Return the table columns for training to accuracy."""
+    """Return the table columns for training to accuracy: seeds, top-1, time to train, speedup."""
     target = rows.target_top1.max()
     reached = ShownColumn(
         "seeds_at_target", f"reached {100 * target:g} %",

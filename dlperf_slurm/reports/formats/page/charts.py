@@ -59,7 +59,7 @@ class SeriesStyle:
 
     @property
     def fill(self) -> str:
-        """The fill colour of markers: filled for the first kind, hollow for the others."""
+        """The fill colour of markers: the series' colour for the first kind, else hollow."""
         return "var(--page)" if self.kind else self.color
 
 
@@ -102,7 +102,10 @@ class Chart:
 
     @property
     def placed_lines(self) -> list[tuple[ChartLine, list[ChartPoint]]]:
-        """Each line with its points in SVG coordinates, shifted in x by a multiple of `dodge`."""
+        """Each line with its points in SVG coordinates.
+
+        Lines are shifted in x by multiples of `dodge`, so that their markers stand side by side.
+        """
         middle, dodge = (len(self.lines) - 1) / 2, self.dodge
         return [
             (line, [*self._place_points(line, (number - middle) * dodge)])
@@ -117,7 +120,7 @@ class Chart:
 
     @property
     def dodge(self) -> float:
-        """The distance of adjacent series in x, so that their markers do not cover each other."""
+        """The distance in x of adjacent series at one tick, so that markers do not overlap."""
         xs = sorted(x for x, _ in self.x_ticks)
         gap = min((b - a for a, b in zip(xs, xs[1:])), default=WIDTH - LEFT - RIGHT)
         share = gap / len(self.lines)
@@ -125,7 +128,7 @@ class Chart:
 
     @property
     def bottom(self) -> float:
-        """The y coordinate of the lower end of bars."""
+        """The y coordinate (SVG) of the lower end of bars."""
         return HEIGHT - BOTTOM
 
     @property
@@ -148,12 +151,12 @@ class Chart:
 
     @property
     def is_logarithmic(self) -> bool:
-        """Whether the y axis is logarithmic: for widely different values without an ideal."""
+        """Whether the y axis is logarithmic: values of a wide range, and no ideal line."""
         return self.ideal is None and is_wide_range(self._values)
 
     @property
     def _levels(self) -> list[float]:
-        """The values of the y ticks."""
+        """The values of the y axis at which ticks are drawn."""
         if self.is_logarithmic:
             return list_ratio_ticks(min(self._values), max(self._values))
         return list_ticks(HEADROOM * max(self._values), self._floor)
@@ -187,7 +190,10 @@ class Chart:
 
 
 def list_ticks(highest: float, lowest: float = 0.0) -> list[float]:
-    """List round values from the lowest to the highest, in at most MOST_TICKS steps."""
+    """List round values at equal distances from `lowest` to `highest`, for ticks of an axis.
+
+    There are at most MOST_TICKS steps.
+    """
     if highest <= lowest:
         return [lowest]
     span = highest - lowest
@@ -247,7 +253,7 @@ class Sparkline:
 
     @property
     def bar(self) -> float:
-        """The length of the bar that replaces the line if there is only one value."""
+        """The length in SVG units of the bar that replaces the line if there is only one value."""
         return round(TREND_WIDTH * self.values[0] / self.highest, 1)
 
     def _place(self, value: float) -> float:

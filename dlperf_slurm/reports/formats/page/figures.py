@@ -65,7 +65,7 @@ def _restyle(element: ElementTree.Element, prefix: str) -> None:
 
 
 def _add_title(root: ElementTree.Element, plot: Plot) -> None:
-    """Add title and description to an SVG, and set its width for text in the page's font size."""
+    """Add title and description to an SVG; set its width so that text has the page's font size."""
     names = {"title": f"{plot.title}: {plot.subject}", "desc": plot.caption}
     for place, (tag, text) in enumerate(names.items()):
         child = ElementTree.Element(f"{{{_SVG}}}{tag}", {"id": f"{plot.name}-{tag}"})

@@ -33,7 +33,7 @@ _WORD = re.compile(
 
 
 def explain(text: str) -> Markup:
-    """Escape a text for HTML, with an explanation on hover of the first glossary term in it."""
+    """Escape a text for HTML; the first glossary term in it gets its meaning as a tooltip."""
     match = _WORD.search(text)
     meaning = "" if match is None else explain_word(match[0])
     if match is None or not meaning:
@@ -43,7 +43,7 @@ def explain(text: str) -> Markup:
 
 
 def explain_topology(text: str) -> Markup:
-    """Escape a text and, if it is a topology such as "2n8g", explain it on hover."""
+    """Escape a text for HTML; a topology such as "2n8g" gets its meaning as a tooltip."""
     return explain(text) if re.fullmatch(r"\d+n\d+g", text) else escape(text)
 
 

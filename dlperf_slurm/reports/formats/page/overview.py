@@ -61,7 +61,7 @@ def make_sections(overviews: Sequence[Overview], footnotes: Sequence[str]) -> li
 
 
 def _make_section(overview: Overview, name: str, footnotes: Sequence[str]) -> OverviewSection:
-    """Return the page's section for an overview.
+    """Return the page's section for an overview: its table, sparklines, legend and charts.
 
     `name` begins the HTML ids of its table; `footnotes[n - 1]` is footnote n.
     """
@@ -102,7 +102,7 @@ def _make_style(overview: Overview, row: OverviewRow) -> SeriesStyle:
 
 
 def _list_keys(overview: Overview) -> Iterator[LegendEntry]:
-    """Yield the legend entries; none for a label or kind that all series share."""
+    """Yield the legend entries: of labels and of kinds (precision, group), if there are several."""
     if len(overview.labels) > 1:
         for index, label in enumerate(overview.labels):
             yield LegendEntry("label", index, label, SeriesStyle(index, 0, index))
@@ -119,7 +119,7 @@ def _make_trends(
 ) -> tuple[Optional[Sparkline], ...]:
     """Return a sparkline for each row, in the styles `looks`; None for a row without values.
 
-    They show efficiencies if `is_share`, else throughputs.
+    Sparklines show efficiencies if `is_share`, else throughputs.
     """
     shown = overview.measured_places
     figures = overview.read(find_efficiencies(overview.cases)[0] if is_share else "samples_per_s")
@@ -245,10 +245,10 @@ def _make_chart(
     ideal: Optional[float] = None,
     has_bars: bool = False,
 ) -> Optional[Chart]:
-    """Return a chart of all series that have points; None without any.
+    """Return a chart with a line (with `has_bars`, bars) per series; None without any points.
 
-    `points` has the point and the tooltip of each case, by position; `ideal` is the value of a
-    reference line.
+    `points` has the point and the tooltip of each case, by position; `looks` the style of each row;
+    `ideal` is the value of a reference line.
     """
     lines = []
     for row, look in zip(overview.rows, looks):

@@ -17,7 +17,7 @@ Counts = dict[str, dict[str, Counter[str]]]
 
 
 def tabulate_missing(results: Results) -> Iterator[Table]:
-    """Make the table of repeats without a valid record and of cases left out, if there are any."""
+    """Yield a table of repeats without a valid record and of excluded cases, unless it is empty."""
     repeats = results.frames.repeats
     problems = dict(iter(repeats[repeats.problem != ""].groupby("case_id")))
     rows: dict[tuple[str, str], list[str]] = {}
@@ -34,7 +34,7 @@ def tabulate_missing(results: Results) -> Iterator[Table]:
 
 
 def tabulate_provenance(results: Results) -> Iterator[Table]:
-    """Make the tables of versions by framework, hosts, machine facts and job variables."""
+    """Yield the tables of software versions, hosts, machine and job, as recorded by the repeats."""
     seen: dict[str, Counts] = {}
     rows = results.frames.provenance
     for case_id, kind, name, value, count in zip(*(rows[column] for column in rows)):

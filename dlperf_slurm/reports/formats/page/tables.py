@@ -56,13 +56,16 @@ class HtmlTable:
     def reserve(self, column: int) -> Markup:
         """Return the HTML attribute that reserves space for a cell's footnote marks.
 
-        It is "" where one digit is enough.
+        It is "" in columns whose cells have one digit at most.
         """
         marks = self.marks[column]
         return Markup(f' style="--marks:{marks}"' if marks > 1 else "")
 
     def pad(self, column: int, cell: Cell) -> str:
-        """Return invisible digits that align a number at its column's decimal point: ".00"."""
+        """Return the digits that align a number at its column's decimal point: "00", ".00", or "".
+
+        The page shows them invisibly.
+        """
         if cell.figure is None or not cell.text or isinstance(cell.value, tuple):
             return ""
         places = count_places(cell.text)
@@ -110,7 +113,10 @@ def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> Ht
 def make_html_tables(
     tables: Iterable[Table], name: str, footnotes: Sequence[str]
 ) -> list[HtmlTable]:
-    """Make the HTML models of tables, with the ids `name`-1, `name`-2, ..."""
+    """Make the HTML models of tables, with the ids `name`-1, `name`-2, ...
+
+    `footnotes[n - 1]` is footnote n of all tables.
+    """
     return [
         make_html_table(table, f"{name}-{number}", footnotes)
         for number, table in enumerate(tables, start=1)
