@@ -45,10 +45,10 @@ def choose_sources(names: Sequence[str]) -> dict[str, "TableMaker"]:
 def make_against_table(name: str, cases: "DataFrame") -> Table:
     """Make a table of a run's cases, each beside the nearest figures of a published source.
 
-    `name` is the source, such as "dlperf". Columns name the hardware of both, and what else
-    differs. A case has one row per nearest figure, as of variants and machines that tie; of figures
-    that are not comparable only the first. Raises InputError, which lists the known sources, if
-    `name` is not one.
+    `name` is the source, such as "dlperf"; `cases` has a row per case. Columns name the hardware of
+    both, and what else differs. A case has one row per nearest figure, as of variants and machines
+    that tie; of figures that are not comparable only the first. Raises InputError, which lists the
+    known sources, if `name` is not one.
     """
     figures = read_source(name)
     rows = []
@@ -71,8 +71,9 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
 def make_reference(name: str, outcomes: Sequence[CaseOutcomes]) -> list[ReferenceCase]:
     """Return the published figures that a run's cases can be compared with, as a reference.
 
-    A case needs a figure from which it differs in nothing. If several figures are such, as two
-    variants, the fastest counts. Raises InputError if no case has one.
+    Each is the least throughput per device of a case, in samples/s. A case needs a figure from
+    which it differs in nothing. If several figures are such, as two variants, the fastest counts.
+    Raises InputError if no case has one.
     """
     figures = read_source(name)
     found = []
@@ -127,7 +128,8 @@ def _is_comparable(case: Case, figure: Figure) -> bool:
 def find_nearest(case: Case, figures: "DataFrame") -> list[Figure]:
     """Find the published figures of the case's model and mode that are nearest to it.
 
-    Framework counts most, then precision, devices, nodes, batch size and compiler.
+    Framework counts most, then precision, devices, nodes, batch size and compiler. Several figures
+    may tie; [] if there is none.
     """
     alike = [*figures[(figures.model == case.model) & (figures["mode"] == case.mode)].itertuples()]
     distances = [_measure_distance(case, figure) for figure in alike]

@@ -21,7 +21,7 @@ _READ_BYTES = 1 << 20
 
 
 def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
-    """Merge the logs that the ranks of one job wrote into one run per job.
+    """Merge the logs that the ranks of one job wrote, so that each job has one run.
 
     Such logs are identical copies, or their names differ only in a rank (`workerlog.0`,
     `workerlog.1`) and their times overlap. Of a job's runs a failed one is kept, else the slowest.
@@ -40,7 +40,7 @@ def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
 
 
 def _hash_file(path: Path) -> str:
-    """Return the SHA-256 digest of a file, or its path if it cannot be read (a failed run)."""
+    """Return the SHA-256 digest of a file, or its path as text if it cannot be read."""
     digest = hashlib.sha256()
     try:
         with open_file(path) as file:
@@ -52,9 +52,9 @@ def _hash_file(path: Path) -> str:
 
 
 def _name_job(run: ImportedRun) -> Hashable:
-    """Return a key that is equal for logs of one job's ranks, such as the name without the rank.
+    """Return a key that is equal for logs of one job's ranks; the log's own name if it has no rank.
 
-    It is the log's own name if that names no rank.
+    The key has the folder, the name without the rank, the format and all settings.
     """
     name = run.path.name.lower()
     if "#" in run.log or not _RANK.search(name):
@@ -90,9 +90,10 @@ def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
 def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
     """Return a label for each run, which distinguishes it from runs with the same settings.
 
-    It has the hardware, software and date that differ among these, as in "on V100 of 2020-08-26";
-    empty if nothing differs. Hardware distinguishes all cases of a model and format, whatever their
-    topology. Runs that start within a day of the previous run's end have the same date.
+    The label has the hardware, software and date that differ among these runs, as in "on V100 of
+    2020-08-26"; "" if nothing differs. Hardware is in the labels of all runs of a model and format
+    if it differs anywhere among them. Runs that start within a day of the previous run's end have
+    the same date.
     """
     labels = [""] * len(runs)
     days = _name_days(runs)
@@ -115,9 +116,9 @@ def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
 
 
 def _group_indices(runs: Sequence[ImportedRun], is_of_case: bool) -> list[list[int]]:
-    """Group the indices of runs of one format, by all settings or only by framework and model.
+    """Group the indices of runs that share format, framework and model.
 
-    `is_of_case`: by all settings, so that a group is a case.
+    With `is_of_case` they share all settings, so that a group is a case.
     """
     names = ALL_SETTINGS if is_of_case else ("framework", "model")
 
@@ -130,7 +131,7 @@ def _group_indices(runs: Sequence[ImportedRun], is_of_case: bool) -> list[list[i
 
 
 def _name_unstated(identity: Identity) -> str:
-    """Return the settings that a log leaves to their defaults, as "without data in the log"."""
+    """Return the settings that a log does not state: "with data not stated in the log", or ""."""
     unstated = [name for name in CASE_SETTINGS if not getattr(identity, name)]
     return f"with {' and '.join(unstated)} not stated in the log" if unstated else ""
 
@@ -150,7 +151,7 @@ def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
 
 
 def describe_provenance(runs: Sequence[ImportedRun]) -> list[str]:
-    """Describe which hardware, software and dates the logs of a case state, and which not."""
+    """Return notes on the hardware, software and dates that the logs of a case state, or do not."""
     told, untold = [], []
     for name in ("hardware", "software", "date"):
         values = list(dict.fromkeys(getattr(run.identity, name) for run in runs))

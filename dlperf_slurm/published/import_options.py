@@ -20,7 +20,10 @@ _DATE = re.compile(r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 
 
 def parse_settings(assignments: Sequence[str]) -> Identity:
-    """Parse `--set key=value` options; raises InputError for an unknown key or invalid value."""
+    """Parse `--set key=value` options to settings; those not given stay unknown ("" or 0).
+
+    Raises InputError for an unknown key or invalid value.
+    """
     values: dict[str, object] = {}
     for text in assignments:
         key, equals, value = text.partition("=")
@@ -63,7 +66,7 @@ def _parse_flops(text: str) -> float:
 
 
 def read_format_file(path: Path) -> dict[str, Any]:
-    """Read log formats, by name, from a TOML file of the user.
+    """Read log formats from a TOML file of the user: the content of each format by its name.
 
     The file has tables [formats.NAME], or is itself one format with the file's name. Raises
     InputError for a file that cannot be read.
@@ -79,7 +82,7 @@ def read_format_file(path: Path) -> dict[str, Any]:
 
 
 def check_options(options: ImportOptions) -> None:
-    """Validate the names of log format and publisher's rule in the options, and the user's formats.
+    """Validate the log format and publisher's rule named in the options, and the user's formats.
 
     Raises InputError, which suggests the nearest name.
     """
@@ -103,8 +106,8 @@ def check_options(options: ImportOptions) -> None:
 def list_logs(paths: Sequence[Path]) -> list[Path]:
     """List the files in `paths`, and all files below the directories in it, sorted by directory.
 
-    Hidden files below a directory are left out. Raises InputError if a path does not exist or no
-    file is found.
+    The order of `paths` is kept. Hidden files below a directory are left out. Raises InputError if
+    a path does not exist or no file is found.
     """
     logs: list[Path] = []
     for path in paths:

@@ -85,11 +85,11 @@ def write_imported_run(
 
 
 def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
-    """Group the runs by case_id, in order, and set their labels.
+    """Group the runs by case_id, and set their labels, which tell cases with equal settings apart.
 
     Failed runs with unknown settings are left out. Runs with other hardware, software or dates are
     different cases. Raises InputError if a valid run's settings are neither in its log nor in the
-    log's name.
+    log's name, or if no run is left.
     """
     problems = [
         f"{run.log}: neither the log nor its name states {' and '.join(missing)}; add "
@@ -111,7 +111,7 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
 
 
 def find_missing(identity: Identity) -> list[str]:
-    """Return the settings that a record needs and a log does not have.
+    """Return the names of settings that a record needs and a log does not have.
 
     Among these is "devices" if the device count is no multiple of the node count.
     """
@@ -161,9 +161,9 @@ def _make_topology(identity: Identity) -> Topology:
 def _make_manifest(
     run_id: str, name: str, cases: dict[str, list[ImportedRun]], command: Sequence[str]
 ) -> Manifest:
-    """Make the manifest of an imported run, whose array tasks are all complete.
+    """Make the manifest of an imported run, with IMPORT_SITE in place of a site's name.
 
-    No scheduler is ever asked about them.
+    `cases` are the runs (repeats) by case id; `command` is the command line to note.
     """
     return Manifest(
         run_id=run_id,

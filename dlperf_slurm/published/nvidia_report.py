@@ -45,7 +45,7 @@ _UNNAMED = ("", "none", NO_SOURCE)
 
 
 def read_report(path: Path, options: ImportOptions) -> list[ImportedRun]:
-    """Return the runs of a report, or of a list of reports; none if the file is something else."""
+    """Return the runs of NVIDIA's JSON report or list of reports; [] if the file is no report."""
     try:
         with open_file(path) as file:
             text = file.read(LARGEST_BYTES).lstrip()
@@ -99,9 +99,9 @@ def _make_run(path: Path, identity: Identity, metric: str, value: Any) -> Import
 
 
 def serialize_figures(figures: "DataFrame") -> str:
-    """Format figures as reports; several models, frameworks or precisions make a list of reports.
+    """Format figures as NVIDIA's JSON report; several models or precisions make a list of reports.
 
-    A case without a figure has null.
+    So do several frameworks. A case without a figure has null.
     """
     reports: dict[tuple[str, ...], dict[str, Any]] = {}
     for figure in (*list_figures(figures, TRAIN), *list_figures(figures, INFER)):
@@ -119,9 +119,9 @@ def serialize_figures(figures: "DataFrame") -> str:
 def _find_place(
     reports: dict[tuple[str, ...], dict[str, Any]], kind: tuple[str, ...], gpus: str, size: str
 ) -> dict[str, Any]:
-    """Return the dict of metrics for these GPUs and this batch size, which is made if missing.
+    """Return the dict of metrics for these GPUs and this batch size; add it if missing.
 
-    `kind` is the key of a report in `reports`.
+    `reports` has the reports by `kind`: model, framework, precision etc.
     """
     report = reports.setdefault(
         kind, {"model": " ".join(name for name in kind if name not in _UNNAMED), "metrics": {}}
@@ -131,7 +131,7 @@ def _find_place(
 
 
 def _complete(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a report with its lists of GPUs, batch sizes and metrics added."""
+    """Return a report with its lists of GPU counts, batch sizes and metric names added."""
     by_size = [pair for sizes in report["metrics"].values() for pair in sizes.items()]
     return {
         "model": report["model"],
@@ -143,7 +143,7 @@ def _complete(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list_metrics(figure: "Figure") -> dict[str, Any]:
-    """Return the values of a published figure by NVIDIA's metric names, such as "train.ips".
+    """Return the values of a figure by NVIDIA's metric names, such as "train.ips".
 
     Throughputs are in images/s; for inference, latencies of a batch ("val.latency_99") in seconds.
     """

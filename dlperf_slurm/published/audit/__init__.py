@@ -129,7 +129,7 @@ def _count_checks(rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]) ->
 def find_contradictions(
     rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]
 ) -> list[Discrepancy]:
-    """Return all findings, in the order of the files and their lines.
+    """Return all contradictions between figures, in the order of the files and their lines.
 
     `derived` are the cells of `rows` that can be recomputed, with the inputs of each.
     """
@@ -146,9 +146,9 @@ def find_contradictions(
 def _list_unchecked(
     rows: Sequence[PrintedRow], derived: Sequence[DerivedCell]
 ) -> Iterator[NotAudited]:
-    """Yield why derived cells, such as speedups, were not recomputed: an entry per missing input.
+    """Yield why derived cells, such as speedups, were not recomputed.
 
-    `derived` are the cells that were recomputed.
+    There is an entry per table and missing input. `derived` are the cells that were recomputed.
     """
     checked = {id(one.cell) for one in derived}
     columns: dict[tuple[str, str, str], list[tuple[int, str]]] = {}

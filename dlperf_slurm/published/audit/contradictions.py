@@ -72,13 +72,13 @@ def is_same_software(row: PrintedRow, other: PrintedRow) -> bool:
 
 
 def _agree(row: PrintedRow, other: PrintedRow) -> bool:
-    """Return whether two throughputs may be roundings of one value, or one of them is missing."""
+    """Return whether two rows' throughputs may be roundings of one value, or one is missing."""
     ours, theirs = row.samples_per_s, other.samples_per_s
     return ours is None or theirs is None or ours.rounded.meets(theirs.rounded)
 
 
 def _compare(row: PrintedRow, other: PrintedRow) -> Iterator[Discrepancy]:
-    """Yield a finding for `row` if its throughput differs from that of `other`."""
+    """Yield a finding for `row` if its throughput differs from that of `other` beyond rounding."""
     ours, theirs = row.samples_per_s, other.samples_per_s
     if ours is not None and theirs is not None and not _agree(row, other):
         reason = f"is {theirs.text} at {format_place(other)}"
@@ -87,9 +87,9 @@ def _compare(row: PrintedRow, other: PrintedRow) -> Iterator[Discrepancy]:
 
 
 def check_medians(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
-    """Yield a finding for each figure that is not the median of its document's repeats.
+    """Yield a finding for each throughput that is not the median of its document's repeats.
 
-    Checks documents that have one figure and one set of repeats of the configuration.
+    Checks documents that have one throughput and one set of repeats of the configuration.
     """
     for group in index_rows(rows).values():
         for document in dict.fromkeys(_name_document(row) for row in group):

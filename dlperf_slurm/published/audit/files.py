@@ -93,7 +93,7 @@ def _read_text(text: str, name: str) -> tuple[list[PrintedRow], list[NotAudited]
 def read_csv(text: str, name: str) -> tuple[list[PrintedRow], list[NotAudited]]:
     """Parse the rows of a report.csv, a published source, or any CSV with headers as in tables.
 
-    Raises InputError if the text is no such CSV.
+    Also returns the parts that no rule can check. Raises InputError if the text is no such CSV.
     """
     try:
         lines = list(read_records(text))
@@ -147,7 +147,7 @@ def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> Prin
 
 
 def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> PrintedRow:
-    """Make the row of a line of a run's report.csv."""
+    """Make the row of a line of a run's report.csv; `record` has the line's cells by column."""
     return PrintedRow(
         file,
         line,

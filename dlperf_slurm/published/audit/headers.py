@@ -113,7 +113,7 @@ class PrintedColumn:
 
 
 def read_headers(headers: Sequence[str]) -> list[PrintedColumn]:
-    """Parse the headers of a table into columns.
+    """Parse the headers of a table into columns: quantity, precision, batch size, variant.
 
     A speedup in a table of latencies is over another precision; a plain "speedup" there belongs to
     the column before it, as in our reports.
@@ -173,10 +173,9 @@ def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
 
 
 def _read_times(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Take columns headed as precision speedups for ratios of training times.
+    """Return the columns, with precision speedups as ratios of training times where they are that.
 
-    That holds in tables with training times and no throughputs; columns of others are returned
-    unchanged.
+    They are in tables with training times and no throughputs; other tables stay unchanged.
     """
     quantities = {column.quantity for column in columns}
     if TRAINING_TIME not in quantities or SAMPLES_PER_S in quantities:
@@ -198,7 +197,7 @@ def clean_header(header: str) -> str:
 
 
 def _find_quantity(header: str) -> str:
-    """Return the quantity that a header names, such as "latency_p99", or ""."""
+    """Return the quantity that a header names, such as "latency_p99"; "" if it names none."""
     lower = header.lower()
     for quantity, pattern in _PATTERNS:
         match = re.search(pattern, lower)
@@ -217,7 +216,7 @@ def _name_latency(text: str) -> str:
 
 
 def find_precision(text: str) -> str:
-    """Return the precision that a text names, or ""; of two the reduced one.
+    """Return the precision that a header or title names, or ""; of two, the reduced one.
 
     "mixed precision speedup over FP32" gives "amp-fp16": a speedup belongs to the reduced
     precision.
@@ -226,7 +225,7 @@ def find_precision(text: str) -> str:
 
 
 def list_precisions(text: str) -> list[str]:
-    """List all precisions that a text names, reduced ones first."""
+    """List the names of all precisions in a text, such as "amp-fp16", reduced ones first."""
     lower = text.lower()
     return [name for name, pattern in (*_REDUCED, *_FULL) if re.search(pattern, lower)]
 
@@ -240,7 +239,7 @@ def drop_precisions(text: str) -> str:
 
 
 def _find_variant(header: str) -> str:
-    """Return the addition to a precision in a header: "xla" of "fp16 + xla", or ""."""
+    """Return the variant after a precision in a lower-case header: "xla" of "fp16 + xla", or ""."""
     match = _VARIANT.search(header)
     if match is not None and match[1] not in ("bsz", "batch"):
         return match[1]

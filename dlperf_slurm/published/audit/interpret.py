@@ -53,10 +53,10 @@ _OF_REDUCED = (PRECISION_SPEEDUP, TIME_SPEEDUP)
 
 
 def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list[NotAudited]]:
-    """Return the rows of a table, and the parts that no rule can check.
+    """Return the rows of a table, and the parts of it that no rule can check.
 
-    A printed line with several precisions or variants becomes a row for each. `file` is the name in
-    messages.
+    A printed line with several precisions or variants becomes a row for each. There are no rows if
+    no column can be checked. `file` is the name in messages.
     """
     table = _join_headers(table)
     columns = _read_columns(table)
@@ -92,10 +92,9 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
 
 
 def _join_headers(table: PipeTable) -> PipeTable:
-    """Merge the header with the first row, if that row continues the header.
+    """Merge a table's first row into its header if it continues the header; else return the table.
 
-    A header with merged cells has empty cells, and the row below names the columns; a first row
-    with a number in it is data.
+    It does if two or more header cells are empty (merged cells) and the first row has no number.
     """
     empty = sum(not header for header in table.header)
     if empty < 2 or not table.rows:
@@ -114,7 +113,7 @@ def _join_headers(table: PipeTable) -> PipeTable:
 
 
 def _unmark(text: str) -> str:
-    """Return the text without Markdown for bold and code."""
+    """Return the text without Markdown's "**" and backquotes."""
     return text.replace("**", "").replace("`", "").strip()
 
 
@@ -163,9 +162,9 @@ def _name_section(rows: Sequence[PrintedRow], table: PipeTable) -> list[PrintedR
 
 
 def _split_by_document(rows: Sequence[PrintedRow]) -> list[PrintedRow]:
-    """Return the rows, each with the table of the document that it was copied from, if known.
+    """Return the rows; those of consecutive lines of one publisher's file get the same `table`.
 
-    Consecutive lines of one document are one table.
+    Rows are grouped by their place in that file (`where`); rows without one are returned unchanged.
     """
     tables: dict[tuple[str, int], str] = {}
     for row in sorted(rows, key=_read_place):
@@ -187,10 +186,7 @@ def _read_place(row: PrintedRow) -> tuple[str, int]:
 
 
 def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
-    """Return whether a table has a column that can be checked: a derived quantity, or a latency.
-
-    Latencies must ascend by percentile, and throughput times mean latency is the batch size.
-    """
+    """Return whether a table has a column to check: a speedup, an efficiency or a latency."""
     derived = {SPEEDUP, EFFICIENCY, PRECISION_SPEEDUP, TIME_SPEEDUP}
     return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
 
@@ -263,8 +259,8 @@ def _find_default_precision(
 ) -> str:
     """Return the precision for a column whose header names none, or "" if it is not clear.
 
-    It is that of the line (`labels`), or else the table's only one; speedups over a precision and
-    latencies have the only reduced one.
+    It is the line's, in `labels` (cell texts by quantity), or else the only one that headers name.
+    For latencies and speedups over a precision only reduced precisions count, if there are any.
     """
     if "precision" in labels:
         # this project's name, or the label itself if it is none
@@ -279,9 +275,9 @@ def _find_default_precision(
 
 
 def _count_devices(labels: Mapping[str, str]) -> int:
-    """Return the device count that a row's labels give, or 0 if it is not printed.
+    """Return the device count from a row's labels (cell texts by quantity), or 0 if not printed.
 
-    If only nodes are printed, returns their number: a speedup needs only the ratio.
+    If only a node count is printed, return that: a speedup needs only the ratio.
     """
     if TOPOLOGY in labels:
         try:

@@ -64,9 +64,10 @@ class Product:
 
 
 def check_latencies(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
-    """Yield findings in the latencies of rows, at most one per row and kind of check.
+    """Yield findings in the latencies of rows.
 
-    Latencies must ascend by percentile, and agree with the printed throughputs and speedups.
+    Per row, percentiles must ascend, and speedups of throughput and latency must agree; throughput
+    x mean latency must be the batch size.
     """
     for row in rows:
         for check in (_check_order, _check_reference_order, _check_speedups):
@@ -79,14 +80,15 @@ def check_latencies(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
 
 
 def has_order(row: PrintedRow) -> bool:
-    """Return whether a row has percentiles whose order is checked."""
+    """Return whether a row has at least two latency percentiles, whose order is checked."""
     return len(_list_percentiles(row)) > 1
 
 
 def list_compared(row: PrintedRow) -> list[PrintedCell]:
-    """List the speedups of a row that are compared with each other, for lack of printed inputs.
+    """List the speedups of a row that are compared with each other, because inputs are not printed.
 
-    Compared are the speedups of throughput and mean latency, and those of several percentiles.
+    These are the speedups of throughput and mean latency if both are there, and those of
+    percentiles if there are two or more.
     """
     means = [name for name in (PRECISION_SPEEDUP, f"{LATENCY_AVG}_speedup") if name in row.cells]
     tails = [f"{name}_speedup" for name in _list_percentiles(row)]
@@ -102,7 +104,7 @@ def _list_percentiles(row: PrintedRow) -> list[str]:
 
 
 def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
-    """Return a finding if a row's percentiles do not ascend, else None."""
+    """Return a finding if a percentile of a row is above the next higher one, else None."""
     cells = [row.cells[name] for name in _list_percentiles(row)]
     for low, high in zip(cells, cells[1:]):
         # values that are rounded to the same digit keep their order
@@ -118,7 +120,7 @@ def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
 def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
     """Return a finding if the percentiles of the reference precision do not ascend, else None.
 
-    They are not printed, but follow from the row: its latency times its latency speedup.
+    They are not printed, but computed: the row's latency times its latency speedup.
     """
     products: list[tuple[PrintedCell, Fraction, RoundingInterval]] = []
     for name in _list_percentiles(row):
@@ -140,10 +142,11 @@ def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
 
 
 def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
-    """Yield throughput x mean latency of the rows where the two are checked against each other.
+    """Yield the products throughput x mean latency that are checked against the batch size.
 
-    A latency without a unit is in ms, or in s if this fits its table better. Tables whose ratio is
-    far from 1 are left out: their throughput or latency is of something else.
+    A latency without a unit is in ms, or in s if this fits its table better. Tables whose median
+    ratio (`Product.ratio`) is far from 1 are left out: their throughput or latency is of something
+    else.
     """
     tables: dict[tuple[str, str], list[Product]] = {}
     for row in rows:
@@ -163,7 +166,7 @@ def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
 
 
 def _is_near(ratio: float) -> bool:
-    """Return whether a table's median ratio is near enough to 1 for a check of its rows."""
+    """Return whether a table's median ratio is near 1, so that its rows are worth checking."""
     return abs(math.log(ratio)) < math.log(_LARGEST_RATIO)
 
 
@@ -184,8 +187,8 @@ def _make_product(row: PrintedRow) -> Optional[Product]:
 def _check_table(products: Sequence[Product]) -> Iterator[Discrepancy]:
     """Yield a finding for each row of a table whose throughput is not batch size / mean latency.
 
-    If most rows are such (more than half, and more than two), only the worst of them is a finding:
-    the table's latency is of something else than its throughput.
+    If more than half of the rows, and more than two, are far off, only the worst of these is
+    yielded: the table's latency is then of something else than its throughput.
     """
     found = [finding for finding in map(_check_throughput, products) if finding is not None]
     off = [f for f in found if f.kind == LATENCY_OFF and (f.excess or 0) >= _LEAST_EXCESS]
@@ -231,10 +234,10 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
 
 
 def _span_latencies(row: PrintedRow, latency: PrintedCell) -> RoundingInterval:
-    """Return the ratios, throughput x latency / batch size, that a row's percentiles explain.
+    """Return the ratios throughput x latency / batch size that a row's percentiles allow.
 
-    The throughput may be a mean of rates instead of latencies, or of other batches than the mean
-    latency: then the ratio may be off by as much as single latencies are off their mean.
+    The throughput may be a mean of rates instead of latencies, or of other batches than `latency`,
+    the mean: then the ratio may be off by as much as single latencies are off their mean.
     """
     values = [latency.value, *(row.cells[name].value for name in _list_percentiles(row))]
     highest = max(values)
@@ -248,20 +251,21 @@ def _span_latencies(row: PrintedRow, latency: PrintedCell) -> RoundingInterval:
 
 
 def _count_samples(row: PrintedRow) -> int:
-    """Return the batch size of all devices, or 0 if it is not printed."""
+    """Return the batch size times the device count (1 if unknown); 0 if no size is printed."""
     return read_count(row.batch_size) * max(row.devices, 1)
 
 
 def _name_unit(product: Product) -> str:
-    """Return the unit that a product's latency was taken for: "s" or "ms"."""
+    """Return the unit that a product's latency is taken to be in: "s" or "ms"."""
     is_seconds = product.latency.scale == 1000
     return "s" if is_seconds or product.samples_x_ms == _count_samples(product.row) else "ms"
 
 
 def has_unknown_devices(row: PrintedRow) -> bool:
-    """Return whether a row is of our latency tables, whose device count is only in the heading.
+    """Return whether a row's device count is unknown: in this project's latency tables.
 
-    A row in a table of others without a device count is of one device.
+    These have it only in their heading. Rows of other tables without a device count are of one
+    device.
     """
     latency = row.cells.get(LATENCY_AVG)
     return not row.devices and latency is not None and _is_ours(latency)
@@ -273,7 +277,7 @@ def _is_ours(latency: PrintedCell) -> bool:
 
 
 def _scale(product: RoundingInterval, batch: Fraction) -> RoundingInterval:
-    """Divide an interval of throughput x latency (samples x ms) by the batch size in that unit."""
+    """Divide an interval of throughput x latency by `batch`, in samples x ms per s."""
     return RoundingInterval(product.low / batch, product.high / batch)
 
 

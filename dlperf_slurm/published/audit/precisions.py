@@ -23,7 +23,7 @@ _LATENCY_SPEEDUP = re.compile(r"(latency_\w+)_speedup")
 
 
 def derive_precision_speedups(rows: Sequence[PrintedRow]) -> Iterator[DerivedCell]:
-    """Yield the speedups of a reduced precision over a full one, with the cells of each quotient.
+    """Yield the speedups of a reduced precision over a full one, with the two cells to divide.
 
     The full precision's row is in the same table, or else in another table of the same section.
     """
@@ -45,7 +45,7 @@ def derive_precision_speedups(rows: Sequence[PrintedRow]) -> Iterator[DerivedCel
 
 
 def _list_inputs(name: str, row: PrintedRow) -> list[str]:
-    """List the quantities whose quotient a cell may be, the likeliest first; none for other cells.
+    """List the quantities whose quotient a cell may be, the likeliest first; [] for other cells.
 
     `name` is the cell's quantity: "latency_p90_speedup" is a quotient of "latency_p90".
     """
@@ -60,10 +60,10 @@ def _list_inputs(name: str, row: PrintedRow) -> list[str]:
 def _divide(
     row: PrintedRow, cell: PrintedCell, inputs: Sequence[str], candidates: Sequence[PrintedRow]
 ) -> list[DerivedCell]:
-    """Return a speedup with its inputs, divided by the row of the full precision in `candidates`.
+    """Return a speedup with the two cells to divide, one of a full-precision row in `candidates`.
 
-    Empty if there is none. If no row is clearly the reference, one is used whose quotient fits the
-    printed speedup. `inputs` are the quantities that may be divided.
+    Returns [] without such a row. If it is not clear which row is the reference, one is used whose
+    quotient fits the printed speedup. `inputs` are the quantities that may be divided.
     """
     usable = [other for other in candidates if any(name in other.cells for name in inputs)]
     reference = _find_reference(row, usable)
@@ -95,7 +95,7 @@ def _derive(
 def _pair(
     name: str, row: PrintedRow, reference: PrintedRow
 ) -> Optional[tuple[PrintedCell, PrintedCell]]:
-    """Return numerator and denominator of a speedup of the quantity `name`; None without them.
+    """Return numerator and denominator of a speedup of the quantity `name`; None if `row` lacks it.
 
     For times the reference is the numerator, because a smaller time is better.
     """
@@ -110,9 +110,9 @@ def _pair(
 
 
 def _name_setting(row: PrintedRow, has_note: bool = True) -> tuple[object, ...]:
-    """Return the key by which rows of two precisions belong together; without batch size.
+    """Return the settings, without batch size, that rows of two precisions to compare must share.
 
-    `has_note`: the row's note is a part of the key.
+    `has_note`: the row's note is one of the settings.
     """
     setting = (row.framework, row.model, row.compiler, row.devices, row.topology, row.hardware)
     return (*setting, row.concurrency, row.note if has_note else "")

@@ -84,7 +84,7 @@ class PrintedCell:
 
     @cached_property
     def unit(self) -> Fraction:
-        """The value of one unit in the last printed digit."""
+        """The value of one unit in the last printed digit: 0.1 for "12.5", in the base unit."""
         return Fraction(10) ** -_count_digits(self.text) * (self.scale or 1)
 
     @cached_property
@@ -144,12 +144,15 @@ class PrintedRow:
 
     @property
     def configuration(self) -> tuple[object, ...]:
-        """The properties, except devices, that figures of one configuration share."""
+        """The settings, except devices, that define a row's configuration: model, precision etc."""
         return _CONFIGURATION(self)
 
     @property
     def printed_line(self) -> tuple[str, int, str, str]:
-        """The key that rows printed on one line share."""
+        """The key of a printed line: (file, line, place at the publisher, table).
+
+        The line is 0 if the place is known.
+        """
         return (self.file, 0 if self.where else self.line, self.where, self.table)
 
     @property
@@ -157,7 +160,10 @@ class PrintedRow:
         return self.cells.get(SAMPLES_PER_S)
 
     def name_cell(self, cell: PrintedCell) -> str:
-        """Return a cell's name for messages: its column, and what identifies its row."""
+        """Return a cell's name for messages: "COLUMN: framework, model, topology, batch size".
+
+        Precision, compiler and note follow; what is unknown is left out.
+        """
         words = [
             self.software or self.framework,
             self.model,
@@ -191,12 +197,12 @@ class DerivedCell:
 
     @property
     def value(self) -> Fraction:
-        """The expected value, from the inputs as they are printed."""
+        """The expected value: factor * numerator / denominator, with these as they are printed."""
         return self.factor * self.numerator.value / self.denominator.value
 
     @property
     def expected(self) -> RoundingInterval:
-        """The values that the cell may have, because its inputs are rounded too."""
+        """The values that the cell may have: its inputs before rounding, divided."""
         if self.numerator is self.denominator:
             return RoundingInterval(self.factor, self.factor)
         quotient = self.numerator.rounded / self.denominator.rounded
@@ -210,7 +216,7 @@ class DerivedCell:
 
     @property
     def certain(self) -> Fraction:
-        """The smallest value for inputs within their ranges of repeats, or else their rounding."""
+        """The smallest expected value, for inputs anywhere within their repeats or rounding."""
         if self.numerator is self.denominator:
             return self.factor
         least = self.numerator.spread or self.numerator.rounded
@@ -257,8 +263,8 @@ def make_finding(
 ) -> Discrepancy:
     """Make the finding of a row's cell; `follows` is the value that other cells give for it.
 
-    `kind` is a constant of this module, such as STALE; `excess` is the relative deviation beyond
-    rounding.
+    `kind` is a constant of this module, such as STALE. `excess` is the relative deviation beyond
+    rounding: 0.01 is 1 %, None if it was not measured.
     """
     name = row.name_cell(cell)
     return Discrepancy(
@@ -267,13 +273,16 @@ def make_finding(
 
 
 def measure_gap(one: RoundingInterval, other: RoundingInterval) -> float:
-    """Return the distance of two intervals over the lower one's upper end; 0 if they overlap."""
+    """Return the relative distance of two intervals; 0 if they overlap.
+
+    It is the higher one's lower end / the lower one's upper end - 1.
+    """
     low, high = (one, other) if one.high < other.high else (other, one)
     return max(0.0, float(high.low / low.high - 1)) if low.high > 0 else 0.0
 
 
 def _count_digits(text: str) -> int:
-    """Return the number of decimals; negative for an exponent: -2 of "3e2"."""
+    """Return the number of decimals of a printed number: 1 for "1.5"; -2 for "3e2"."""
     number, _, exponent = text.partition("e")
     return len(number.partition(".")[2]) - int(exponent or 0)
 
@@ -281,7 +290,7 @@ def _count_digits(text: str) -> int:
 def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[PrintedCell]:
     """Make the cell of a positive number such as "1,430.1"; None for any other text.
 
-    `column` is its header. With `is_exact` the last digit is not rounded.
+    `column` is its header. With `is_exact` the number has its full precision: no digit is rounded.
     """
     number = text.strip().replace(",", "")
     if _NUMBER.fullmatch(number) is None or not Fraction(number):
@@ -290,11 +299,14 @@ def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[Printe
 
 
 def read_count(text: str) -> int:
-    """Parse a number of devices or samples; returns 0 for any other text."""
+    """Parse a number of devices or samples; return 0 for a text that is no whole number."""
     return int(text) if _COUNT.fullmatch(text) else 0
 
 
 def format_value(value: Fraction, cell: PrintedCell) -> str:
-    """Format a value with two digits more than the cell, to show whether it is above or below."""
+    """Format a value in the cell's unit, with two digits more than the cell has.
+
+    The digits show whether the value is above or below the cell's.
+    """
     digits = max(_count_digits(cell.text) + 2, 0)
     return f"{float(value / (cell.scale or 1)):.{min(digits, 6)}f}"

@@ -64,7 +64,7 @@ def summarize_kinds(findings: Sequence[Discrepancy], threshold: float) -> list[K
 
 
 def summarize_gaps(gaps: Sequence[NotAudited]) -> list[GapSummary]:
-    """Return a summary per reason why parts of a file were not checked: first part and count."""
+    """Return a summary per file and reason why parts were not checked: first part and count."""
 
     def find_key(gap: NotAudited) -> tuple[str, str]:
         # a reason of a table names its own line, which is removed to group by reason

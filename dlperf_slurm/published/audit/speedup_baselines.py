@@ -31,9 +31,10 @@ _SHARED: tuple[Callable[[PrintedRow], tuple[object, ...]], ...] = tuple(
 
 
 def derive_by_named_base(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
-    """Yield the speedups over the row whose own speedup is 1, with the cells of each quotient.
+    """Yield the speedups over the only row with speedup 1, with the two cells to divide.
 
-    `checked` are the ids (`id(cell)`) of cells that other rules explain already; they are left out.
+    `checked` are the ids (`id(cell)`) of cells that other rules explain already; these are left
+    out.
     """
     done = set(checked)
     for quantity in (SPEEDUP, PRECISION_SPEEDUP):
@@ -49,7 +50,7 @@ def derive_by_named_base(rows: Sequence[PrintedRow], checked: Set[int]) -> Itera
 
 
 def _derive_group(group: Sequence[PrintedRow], quantity: str) -> list[DerivedCell]:
-    """Derive the speedups of rows that may share a baseline; empty if half or fewer fit the table.
+    """Derive the speedups of rows that may share a baseline; [] unless most fit the printed ones.
 
     `quantity` is the column to explain: SPEEDUP or PRECISION_SPEEDUP. The baseline is the only row
     with the value 1 there.
@@ -78,8 +79,9 @@ def _derive_group(group: Sequence[PrintedRow], quantity: str) -> list[DerivedCel
 def derive_by_columns(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
     """Yield the speedups that are a ratio of two columns on their own line.
 
-    The two columns are those whose ratio fits most rows of the table. `checked` are the ids
-    (`id(cell)`) of cells that other rules explain already; they are left out.
+    The two columns are those whose ratio fits most rows; a table where it fits fewer than half
+    gives none. `checked` are the ids (`id(cell)`) of cells that other rules explain already; these
+    are left out.
     """
     tables: dict[tuple[str, str, str], list[tuple[PrintedRow, PrintedCell]]] = {}
     for row in rows:

@@ -35,7 +35,7 @@ _name_series: Callable[[PrintedRow], tuple[object, ...]] = attrgetter(
 
 
 def derive_cells(rows: Sequence[PrintedRow]) -> list[DerivedCell]:
-    """Return the speedups and efficiencies that can be recomputed, with the inputs of each."""
+    """Return the speedups and efficiencies that can be recomputed, with the cells to divide."""
     derived = [*_derive_scaling(rows), *derive_precision_speedups(rows)]
     checked = {id(one.cell) for one in derived}
     derived += derive_by_named_base(rows, checked)
@@ -69,13 +69,13 @@ Index = Mapping[tuple[tuple[object, ...], int], Sequence[PrintedRow]]
 
 
 def index_rows(rows: Sequence[PrintedRow]) -> Index:
-    """Index the rows that have a throughput by (configuration, device count), in their order."""
+    """Index the rows that have a throughput by (`row.configuration`, device count)."""
     measured = (row for row in rows if row.samples_per_s is not None)
     return group_by(measured, lambda row: (row.configuration, row.devices))
 
 
 def _list_alike(row: PrintedRow, devices: int, index: Index) -> Sequence[PrintedRow]:
-    """Return the rows of the same configuration on `devices` devices in any table.
+    """Return the rows of the row's configuration on `devices` devices, of any table.
 
     Empty if the row names no model.
     """
@@ -141,7 +141,7 @@ def _is_one(row: PrintedRow) -> bool:
 
 
 def _fits(cell: PrintedCell, row: PrintedRow, base: PrintedRow) -> bool:
-    """Return whether a printed cell may be a row's throughput over that of `base`."""
+    """Return whether a printed speedup may be a row's throughput over that of `base`."""
     if row.samples_per_s is None or base.samples_per_s is None:
         return False
     return cell.rounded.meets(row.samples_per_s.rounded / base.samples_per_s.rounded)
@@ -152,8 +152,8 @@ def _list_others(
 ) -> dict[str, RoundingInterval]:
     """Return the quotients with another printed figure in place of the row's or of its baseline's.
 
-    They are by value and place, as in "39.1 at README.md:12": a wrong cell may follow from an older
-    figure of the same configuration.
+    The keys are value and place, as in "39.1 at README.md:12": a wrong cell may have been computed
+    from an older figure of the same configuration.
     """
     quotients: dict[str, RoundingInterval] = {}
     for other in _list_alike(base, base.devices, index):
@@ -168,12 +168,15 @@ def _list_others(
 
 
 def format_place(row: PrintedRow) -> str:
-    """Return where a row was printed, as "path:line": in the publisher's repository if known."""
+    """Return where a row was printed, "path:line"; in the publisher's repository if known."""
     return row.where or f"{row.file}:{row.line}"
 
 
 def check_speedups(derived: Sequence[DerivedCell]) -> Iterator[Discrepancy]:
-    """Yield a finding for each derived cell that is wrong, with the simplest reason."""
+    """Yield a finding for each derived cell that is wrong, with the simplest reason.
+
+    A derived cell is a printed speedup or efficiency that can be recomputed from other cells.
+    """
     neighbours = group_by(derived, lambda one: one.row.printed_line)
     for one in derived:
         finding = _check(one, neighbours[one.row.printed_line])
@@ -184,7 +187,7 @@ def check_speedups(derived: Sequence[DerivedCell]) -> Iterator[Discrepancy]:
 def _check(one: DerivedCell, same_line: Sequence[DerivedCell]) -> Optional[Discrepancy]:
     """Return a finding if a derived cell is wrong, or above its limit; None if it is right.
 
-    `neighbours` are all derived cells of the same printed line, with which it may be swapped.
+    `same_line` are all derived cells of the same printed line, with which it may be swapped.
     """
     quotient = f"{one.numerator.text} / {one.denominator.text}"
     follows = format_value(one.value, one.cell)
@@ -202,7 +205,7 @@ def _check(one: DerivedCell, same_line: Sequence[DerivedCell]) -> Optional[Discr
 def _explain(one: DerivedCell, same_line: Sequence[DerivedCell]) -> tuple[str, str]:
     """Return the kind of a wrong derived cell, such as TRUNCATED or SWAPPED, and the reason.
 
-    `same_line` has the derived cells of its printed line, with which it may be swapped.
+    `same_line` are all derived cells of the same printed line, with which it may be swapped.
     """
     if one.cell.value <= one.value and one.cell.cut.meets(one.expected):
         return TRUNCATED, "truncated, not rounded"

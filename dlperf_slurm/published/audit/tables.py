@@ -28,7 +28,7 @@ class PipeTable:
 
 
 def find_tables(text: str) -> Iterator[PipeTable]:
-    """Yield the tables of a text, which are found by their separator lines of dashes."""
+    """Yield the Markdown tables of a text, which are found by their separator lines of dashes."""
     lines = text.split("\n")
     heading = 0
     for index, line in enumerate(lines):
@@ -40,7 +40,7 @@ def find_tables(text: str) -> Iterator[PipeTable]:
 
 
 def _find_title(lines: Sequence[str], end: int) -> str:
-    """Return the last line of text above line index `end`, or "" if another table is there."""
+    """Return the last text line above line index `end`; "" if that belongs to a table."""
     for line in reversed(lines[:end]):
         if line.strip():
             return "" if "|" in line else line.strip().lstrip("#").strip()

@@ -60,7 +60,7 @@ class CellValue:
 
 
 def read_values(text: str, column: PrintedColumn) -> list[CellValue]:
-    """Parse the values of a cell; empty if there are none, or several without names.
+    """Parse the values of a cell; [] if it has none, or several that no variant name distinguishes.
 
     Values of a list, "1.2 / 3.4", that have no variant names get "value 1" and "value 2".
     """
@@ -84,7 +84,7 @@ def read_values(text: str, column: PrintedColumn) -> list[CellValue]:
 
 
 def _read_duration(text: str, column: PrintedColumn) -> Optional[PrintedCell]:
-    """Parse a time such as 1h02min or 1:02:00; returns None for any other text."""
+    """Parse a training time such as 1h02min or 1:02:00; None for any other text or column."""
     if column.quantity != TRAINING_TIME:
         return None
     words, clock = _DURATION.fullmatch(_clean(text)), _CLOCK.fullmatch(_clean(text))
@@ -118,7 +118,7 @@ def _find_spread(text: str, header: str) -> Optional[RoundingInterval]:
 
 
 def _clean(text: str) -> str:
-    """Remove links, tags, footnote marks, ranges and thousands' spaces from a cell's text."""
+    """Return a cell's text without links, tags, footnote marks, ranges and thousands' spaces."""
     text = _BESIDE.sub("", _LINK.sub(r"\1", _TAG.sub(" ", text))).strip().replace("\u00d7", "x")
     return text.replace(" ", "") if _SPACED.fullmatch(text) else text
 
@@ -133,10 +133,10 @@ def _make_cell(match: "re.Match[str]", column: PrintedColumn) -> Optional[Printe
 
 
 def _find_scale(match: "re.Match[str]", column: PrintedColumn) -> Optional[Fraction]:
-    """Return the factor from a number's unit to the column's base unit, or None if it is unknown.
+    """Return the factor from a number's unit to samples/s or ms, or None if the unit is unknown.
 
-    The base units are samples/s and ms. A unit in the cell, as in "1.2 s" or "3k", overrides that
-    of the header.
+    A unit or a prefix in the cell, as in "1.2 s" or "3k", overrides the header's unit. `match` has
+    the groups of _VALUE.
     """
     if match["thousands"]:
         return _THOUSANDS[match["thousands"].strip().lower()]
@@ -152,5 +152,8 @@ def is_rate(text: str) -> bool:
 
 
 def read_size(values: Sequence[tuple[str, CellValue]]) -> str:
-    """Return the batch size printed after a throughput: "96" of "4664.10 bsz=96", or ""."""
+    """Return the batch size printed after a throughput: "96" of "4664.10 bsz=96", or "".
+
+    `values` are (quantity, value) pairs of a row.
+    """
     return next((value.batch_size for name, value in values if name == SAMPLES_PER_S), "")

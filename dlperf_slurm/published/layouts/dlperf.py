@@ -36,7 +36,7 @@ IMAGES_PER_S = "img/s"
 
 
 def lay_out(figures: "DataFrame") -> Document:
-    """Make a summary table per model, then a table per model, precision and batch size."""
+    """Return DLPerf's tables: a summary per model, and one per model, precision and batch size."""
     draft = Document()
     training = list_figures(figures, TRAIN)
     if not training:
@@ -156,7 +156,7 @@ def _join_speedups(parts: Sequence[Figure], bases: Sequence[Figure], draft: Docu
 
 
 def _append(cell: Cell, words: str) -> Cell:
-    """Return a cell with words such as "w/XLA" after its figure, or after its problem."""
+    """Return a cell with words such as "w/XLA" after its figure, or after why it has none."""
     if not words:
         return cell
     form = dataclasses.replace(cell.form, unit=f" {words}")
@@ -178,7 +178,7 @@ def _describe(part: Figure) -> str:
 def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: Document) -> Cell:
     """Join figures in one cell, with their variants, and with batch sizes that the job chose.
 
-    `parts` are (figure, its cell, variant such as "w/XLA").
+    `parts` are (figure, its cell, variant such as "w/XLA"); `draft` numbers their footnotes.
     """
     lines = []
     for figure, cell, variant in parts:
@@ -190,7 +190,7 @@ def _join_parts(parts: Sequence[tuple[Figure, Cell, str]], draft: Document) -> C
 
 
 def _list_footnotes(part: Figure) -> list[Note]:
-    """Return a figure's footnotes, and one on its batch size if the column's is another."""
+    """Return a figure's footnotes, and one on its batch size if it is not the one requested."""
     sizes = part.batch_sizes
     if part.batch_group == LARGEST or sizes in ("", part.batch_group):
         return list(part.footnotes)
@@ -200,7 +200,7 @@ def _list_footnotes(part: Figure) -> list[Note]:
 def _make_configuration_table(figures: Sequence[Figure], draft: Document) -> Table:
     """Make a table with a row per topology and a column per framework and compiler.
 
-    All figures are of one model, precision and batch size.
+    All figures are of one model, precision and batch size. `draft` gets the footnotes and notes.
     """
     first = figures[0]
     topologies = list_topologies(figures)

@@ -54,10 +54,11 @@ _find_inference = attrgetter(*_TRAINING_KEY, "topology")
 
 
 def lay_out(figures: "DataFrame") -> Document:
-    """Make a table per model, framework, compiler and pair of precisions.
+    """Return NVIDIA's tables, one per model, framework, compiler and pair of precisions.
 
-    Training throughput comes first, then training to accuracy, then inference. As NVIDIA averages
-    epochs, throughputs and latencies of a run are means over its repeats.
+    A pair is a reduced and the full precision. Training throughput comes first, then training to
+    accuracy, then inference. As NVIDIA averages epochs, throughputs and latencies of a run are
+    means over its repeats.
     """
     draft = Document()
     is_own = figures.table == ""
@@ -80,9 +81,9 @@ def lay_out(figures: "DataFrame") -> Document:
 
 
 def _split_by_batch_group(figures: Sequence[Figure]) -> list[list[Figure]]:
-    """Split figures into tables by batch size, unless each precision has only one batch size.
+    """Split figures into one list per table: by batch size if a precision has several, else all.
 
-    Precisions are then side by side, each at its own batch size.
+    With one batch size each, precisions are side by side in one table.
     """
     by_precision = group_by(figures, lambda figure: figure.precision)
     if all(len({f.batch_group for f in group}) == 1 for group in by_precision.values()):
@@ -191,9 +192,9 @@ def _describe_means(figures: Sequence[Figure]) -> str:
 
 
 def _make_speedup_cell(figure: Figure, reference: Figure, draft: Document) -> Cell:
-    """Make the speedup over the reference precision, which has no throughput column of its own.
+    """Make the cell of a figure's speedup over `reference`, which has no column of its own.
 
-    Shows the problem of the reference if that has no figure.
+    If the reference has no figure, the cell shows why. `draft` gets the reference's footnotes.
     """
     if reference.problem:
         return Cell(None, problem=reference.problem, notes=draft.number(reference.footnotes))
@@ -201,7 +202,7 @@ def _make_speedup_cell(figure: Figure, reference: Figure, draft: Document) -> Ce
 
 
 def _list_latencies(figures: Sequence[Figure]) -> dict[str, str]:
-    """Return the frame's latency columns by title; none if no figure has latencies.
+    """Return the names of the frame's latency columns by title; {} if no figure has latencies.
 
     Publishers do not print the maximum latency.
     """
@@ -230,7 +231,7 @@ def _make_title(figure: Figure) -> str:
 
 
 def _describe_columns(figures: Sequence[Figure], pair: PrecisionPair) -> str:
-    """Describe the unit, and the batch size of each precision."""
+    """Describe the throughput's unit, and the batch size per GPU of each precision in `pair`."""
     sizes = []
     for precision in pair.precisions:
         own = (figure for figure in figures if figure.precision == precision)

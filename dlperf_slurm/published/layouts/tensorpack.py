@@ -39,7 +39,10 @@ _find_table = attrgetter(
 
 
 def lay_out(figures: "DataFrame") -> Document:
-    """Make a table per model, precision, compiler, batch size, variable update and hardware."""
+    """Return tensorpack's tables, one per model, precision, compiler, batch size and hardware.
+
+    Each way of gradient synchronization ("variable update") has tables of its own too.
+    """
     draft = Document()
     training = list_figures(figures, TRAIN)
     for group in group_by(training, _find_table).values():

@@ -37,7 +37,7 @@ START = re.compile(LOGGER_PREFIX + NAMESPACE)
 
 
 def _add_rank(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Count the rank of a line, and the end of its epoch if the line has its "Time cost"."""
+    """Store the rank of a line, and the end of its epoch if the line has its "Time cost"."""
     epoch, rank, time = match.groups()
     run.devices.add((-1, rank))
     if time:

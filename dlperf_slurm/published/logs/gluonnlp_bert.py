@@ -40,7 +40,7 @@ START = re.compile(LOGGER_PREFIX + NAMESPACE)
 
 
 def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add a timed line, and its latency for DLPerf's rule."""
+    """Store a line's step in the run, and its latency in ms for DLPerf's rule."""
     take_line(run, line, match)
     if match.group("mean_ms"):
         run.keep("latencies_ms", float(match.group("mean_ms")))
@@ -62,7 +62,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_micro_batches(run: TimedRun) -> int:
-    """Return the micro-batches per optimizer update, 1 if the log does not say."""
+    """Return the micro-batches per optimizer update; 1 if the log does not state them."""
     return run.read_count(*_ACCUMULATION) or 1
 
 

@@ -50,7 +50,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_fault(run: TimedRun) -> str:
-    """Return what contradicts itself in the log, or "": several jobs, or two device counts."""
+    """Return why the log contradicts itself, or "": several jobs, or two device counts."""
     if len(run.marks.by_rank) > 1:
         return "several ranks print results: each ran its own benchmark"
     total, announced = run.read_count("devices_of_total"), run.read_count("devices")

@@ -56,7 +56,7 @@ class _Run:
         self._has_bert_outputs = False
 
     def is_under_way(self, rank: int) -> bool:
-        """Return whether a rank (-1: any) has printed a time."""
+        """Return whether a rank (-1: any rank) has printed a time in this run."""
         return any(rank in (-1, line.rank) for line, _ in self._times)
 
     def add(self, line: LogLine) -> None:
@@ -71,7 +71,7 @@ class _Run:
             self._parameters = parse_namespace(arguments.group(1))
 
     def _add_time(self, line: LogLine, time: Match[str]) -> None:
-        """Add a time, with the step of the last loss line before it, for DLPerf's rule."""
+        """Store the time on a line, and the step of the loss line before it for DLPerf's rule."""
         seconds = parse_number(time.group(3)) / (1000 if time.group(4) == "ms" else 1)
         mean = parse_number(time.group(5)) / 1000
         self._times.append((line, Mark((int(time.group(1) or 0),), value=seconds, mean=mean)))
@@ -148,7 +148,7 @@ class _Run:
 
 
 def _list_intervals(marks: List[Mark]) -> List[Interval]:
-    """Return (steps, seconds) of each line; the steps are its total time over its time per step."""
+    """Return (steps, seconds) of each line: steps are total time / time per step, 0 if unknown."""
     return [(round(mark.value / mark.mean) if mark.mean > 0 else 0, mark.value) for mark in marks]
 
 

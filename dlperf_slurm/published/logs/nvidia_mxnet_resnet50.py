@@ -51,7 +51,7 @@ START = re.compile(rf"{DLL}PARAMETER arch : |{_ARGUMENTS.pattern}")
 
 
 def _end_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add the first rank's closing line of an epoch, with its time if it has no validation."""
+    """Store the line that ends an epoch of the first rank; its time if it has no validation."""
     if line.rank == next(iter(run.marks.by_rank), line.rank):
         take_line(run, line, match)
         # a record with validation has a time after the validation
@@ -62,7 +62,7 @@ def _end_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 def _name_time(what: str, rank: int, match: Match[str]) -> str:
     """Return the name under which a time is stored: "start of epoch 0 on rank 3".
 
-    `what` is "start" or another event.
+    `what` is "start" or "end"; `match` has the group `epoch`.
     """
     return f"{what} of epoch {int(match.group('epoch'))} on rank {rank}"
 
@@ -81,7 +81,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_gpus(run: TimedRun) -> int:
-    """Return the number of GPUs that the arguments list, at least 1."""
+    """Return the number of GPUs that the script's arguments list, at least 1."""
     return run.facts.get("gpus", "").count(",") + 1
 
 
@@ -107,13 +107,13 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval by the printed rates, for the epochs of `_make_windows`."""
+    """Return the window by the printed rates, for the same epochs as `_make_windows`."""
     first, last = marks[0].position[0], marks[-1].position[0]
     return make_printed_window(rank, [m for m in marks if m.position[0] != first or first == last])
 
 
 def _list_line_times(run: TimedRun) -> Dict[str, List[float]]:
-    """Return the sorted times of all ranks' lines, for DLPerf's rule.
+    """Return {"line_times": times}, sorted times of all ranks' lines, for DLPerf's rule.
 
     Empty unless a line is printed for each step (`disp_batches`).
     """
@@ -165,7 +165,7 @@ start_run = TimedFormat(
 
 
 def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput, from the time between steps 20 and 120.
+    """Return DLPerf's throughput in samples/s, from the time between steps 20 and 120.
 
     Like DLPerf's script, it counts the lines of all ranks, sorted by time.
     """

@@ -47,14 +47,14 @@ SIGNATURE = re.compile(
 
 
 def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add a timed step; updates that loss scaling skipped count as steps."""
+    """Store a timed step; its number includes updates that loss scaling skipped."""
     run.facts.update({name: text for name, text in match.groupdict().items() if text})
     position = (int(match.group("step")) + run.read_count("skipped"),)
     run.marks.add(line, Mark(position, parse_time(match.group("time"))))
 
 
 def _end_run(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Store the run's own throughput and its training time in seconds."""
+    """Store the run's own throughput (samples/s) and its training time in seconds."""
     take_line(run, line, match)
     run.keep("raw_seconds", parse_number(match.group("raw_seconds") or "0"))
 
@@ -71,10 +71,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_devices(run: TimedRun, batch_size: int) -> int:
-    """Compute the device count from the script's own throughput of the job; 0 if it has none.
+    """Compute the device count from the job's printed throughput; 0 if it is not printed.
 
-    Processes on several nodes use the same device names, and not all their lines need be in the
-    log.
+    The other lines do not tell: processes on several nodes use the same device names, and not all
+    their lines need be in the log. `batch_size` is per device.
     """
     steps = run.read_count("step") + run.read_count("skipped")
     samples = steps * batch_size * run.read_count("gradient_accumulation_steps")

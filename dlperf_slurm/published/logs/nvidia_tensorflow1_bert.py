@@ -43,7 +43,7 @@ START = re.compile(rf"{_LOGGED}\*\*\*\*\* Configuaration \*\*\*\*\*")
 
 
 def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add a timed step, and note if the script excludes its interval from its own mean."""
+    """Store a timed step, and note if the script excludes its interval from its own mean."""
     index = len(run.marks.by_rank.get(line.rank, ()))
     take_line(run, line, match)
     is_skipped = run.facts.pop("is_skipped", "") != ""
@@ -88,7 +88,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval by the printed rates, without those that the script excludes."""
+    """Return the window by the printed rates, without those that the script itself excludes."""
     skipped = run.series.get(f"skipped of rank {rank}", [])
     warm = [mark for index, mark in enumerate(marks) if index > 0 and index not in skipped]
     return make_rate_window(rank, [(1, mark.value) for mark in warm])

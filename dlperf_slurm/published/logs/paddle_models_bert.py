@@ -45,15 +45,15 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_trainers(run: TimedRun) -> int:
-    """Return the number of trainers, each of which drives all devices of a node."""
+    """Return the number of trainers, processes that drive all devices of a node; at least 1."""
     return run.read_count("trainers") or 1
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval: steps, and seconds from the printed speed.
+    """Return the window (measured steps) after the warm-up, with seconds from the printed speed.
 
     The printed speed is times the number of trainers. A speed of 0, which `_find_fault` reports,
-    counts as 0 seconds.
+    counts as 0 seconds. The tuple has one Window, or none.
     """
     interval = run.read_count("skip_steps") or 1
     steps = interval * _count_trainers(run)
@@ -63,7 +63,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _find_fault(run: TimedRun) -> str:
-    """Return a message if a printed speed is 0, from which no time follows, or ""."""
+    """Return a message if a printed speed is 0, from which no time can be computed, or ""."""
     return (
         "the log prints a speed of 0 steps/s"
         if min(mark.value for mark in run.first_marks) <= 0
@@ -85,7 +85,7 @@ start_run = TimedFormat(
 def _average_100_rates(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: batch size of a trainer times the mean speed of lines 21 to 120.
 
-    The printed speed is already multiplied by the number of trainers.
+    In samples/s. The printed speed is already multiplied by the number of trainers.
     """
     batch_size = identity.global_batch_size / max(identity.nodes, 1)
     speeds = take_values([mark.value for mark in parsed.marks], 20, 120)

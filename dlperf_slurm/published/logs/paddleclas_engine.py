@@ -37,7 +37,7 @@ START = re.compile(LOGGER_PREFIX + r"==\s+PaddleClas is powered by PaddlePaddle 
 
 
 def _add_iteration(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add a timed line, and the batch size per device: batch cost x samples/s."""
+    """Store a timed line, and the batch size per device: batch cost x samples/s."""
     take_line(run, line, match)
     rate = parse_number(match.group("ips"))
     run.keep("rates", rate)
@@ -49,7 +49,7 @@ def _keep_model(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _list_batch_sizes(run: TimedRun) -> List[int]:
-    """Return the distinct batch sizes per device, ascending."""
+    """Return the distinct batch sizes per device in the log, ascending."""
     return sorted({int(size) for size in run.series.get("batch_sizes", ())})
 
 
@@ -66,10 +66,10 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval: of each epoch, from the reset of its mean cost on.
+    """Return the window (measured steps): of each epoch, from the reset of its mean cost on.
 
     The script resets the mean before the sixth iteration. The first epoch counts from the end of
-    the warm-up.
+    the warm-up. The tuple has one Window, or none.
     """
     steps, seconds = 0, 0.0
     for number, epoch in enumerate(sorted({mark.position[0] for mark in marks})):

@@ -42,7 +42,7 @@ START = re.compile(r"==        PaddleClas is powered by PaddlePaddle !        ==
 
 
 def _add_setting(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Store a line of the printed YAML configuration by its path, as in "Arch.name".
+    """Store a line of the printed YAML configuration under its path, as in "Arch.name".
 
     The indent of a line gives its depth.
     """
@@ -66,9 +66,9 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _find_problem(run: TimedRun) -> str:
-    """Return why the log is incomplete, or "": it ends before the last epoch does.
+    """Return why the log is incomplete, or "": it ends before the last planned epoch does.
 
-    A run that a signal stopped is complete if it made steps until then.
+    A run stopped by a signal is complete if it made steps until then.
     """
     epochs, marks = run.read_count("Global.epochs"), run.first_marks
     if "end" in run.facts or 0 < epochs == max(run.epoch_ends, default=-1) + 1:

@@ -37,10 +37,7 @@ START = re.compile(r"Namespace\(.*max_predictions_per_seq=")
 
 
 def _add_command(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add the options of the launch command to the facts of the run.
-
-    Values that the script printed as its arguments are kept.
-    """
+    """Store the options of a launch command as facts; printed arguments take precedence."""
     for name, value in _OPTION.findall(line.text):
         run.facts.setdefault(name, value)
     run.facts["is launched"] = str("paddle.distributed.launch" in line.text)
@@ -61,9 +58,9 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return a device's measured interval by its printed rates, without the first 10 lines.
+    """Return a device's window (measured steps) by its printed rates, without the first 10 lines.
 
-    Of a log with fewer lines, only the first is left out.
+    Of a log with at most 10 lines, only the first is left out. The tuple has one Window, or none.
     """
     first = WARMUP_LINES if len(marks) > WARMUP_LINES else 1
     return make_rate_window(rank, list_between(marks[first - 1 :]), is_per_device=True)

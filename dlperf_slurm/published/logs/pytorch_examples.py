@@ -33,7 +33,7 @@ START = None
 
 
 def _add_batch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add a timed line, and its seconds for DLPerf's rule unless it is one of the first batches."""
+    """Store a timed line, and for DLPerf's rule its seconds, except in the first 5 batches."""
     take_line(run, line, match)
     if int(match.group("step")) > 5:
         run.keep("times_after_fifth", float(match.group("seconds")))
@@ -71,7 +71,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 def _find_base(marks: Sequence[Mark]) -> int:
-    """Return what to add to a batch's number to count from 1: scripts before 2022 count from 0."""
+    """Return what to add to batch numbers to count from 1: 1 if the log starts at 0, else 0."""
     return 1 if marks[0].position[1] == 0 else 0
 
 

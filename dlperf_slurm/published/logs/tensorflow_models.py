@@ -42,7 +42,7 @@ SIGNATURE = re.compile(
 
 
 def _begin_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Forget the last run's settings; those of a new run follow."""
+    """Remove all facts of the run, because a line announces a new run, whose settings follow."""
     run.facts.clear()
     run.facts["section"] = "evaluation"
 
@@ -53,7 +53,7 @@ def _add_timed(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _end_settings(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """End the printed settings: lines that follow are no settings."""
+    """Mark the end of the printed settings: lines that follow have none."""
     run.facts.pop("section", None)
 
 

@@ -44,7 +44,7 @@ START = _TOWERS
 
 
 def _add_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Add the timed line of an epoch, with a duration such as `1 hour 2 minutes 5 seconds`."""
+    """Store the timed line of an epoch, whose duration is as in `1 hour 2 minutes 5 seconds`."""
     parts = _PART.findall(match.group("duration"))
     seconds = sum(float(count) * _SECONDS[unit] for count, unit in parts)
     position, number = (int(match.group("step")),), int(match.group("number"))
@@ -52,7 +52,7 @@ def _add_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def _add_rate(run: TimedRun, line: LogLine, match: Match[str]) -> None:
-    """Store the throughput tracker's rate under the last step of the epoch printed before it."""
+    """Store the printed throughput under the last step of the epoch printed before it."""
     marks = run.marks.by_rank.get(line.rank)
     step = marks[-1].position[0] if marks else 0
     # a second rate here would be that of an epoch whose line is lost
@@ -88,7 +88,7 @@ def _choose_seconds(mark: Mark, samples: int, rates: Dict[int, float]) -> float:
 
 
 def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return the measured interval by the printed rates, without the first epoch."""
+    """Return the window (measured steps) by the printed rates, without the first epoch's."""
     rates = (run.epoch_ends.get(mark.position[0], 0.0) for mark in marks[1:])
     return make_rate_window(rank, [(1, rate) for rate in rates if rate > 0])
 

@@ -101,7 +101,7 @@ class _Run:
         )
 
     def _find_fault(self) -> str:
-        """Return a message if the log has no worker's figures, or those of several jobs, or ""."""
+        """Return a message if the log is of a parameter server or of several jobs, or ""."""
         if self._is_parameter_server and not self._last_step:
             return "the log is of a parameter server; the logs of the workers have the results"
         is_one_job = self._header.get("Variables", "horovod") == "horovod" or "Sync" in self._header

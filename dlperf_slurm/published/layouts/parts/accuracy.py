@@ -28,9 +28,9 @@ _UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
 def make_accuracy_tables(figures: Sequence[Figure], draft: Document) -> Iterator[Table]:
-    """Make a table of times to train per model, framework, compiler and pair of precisions.
+    """Yield a table of times to train per model, framework, compiler and pair of precisions.
 
-    With several seeds there is a second table, of top-1 over the seeds.
+    With several seeds there is a second table, of the top-1 accuracy over the seeds.
     """
     trained = [figure for figure in figures if figure.top1]
     for group in group_by(trained, lambda f: (f.model, f.label, f.compiler)).values():
@@ -97,7 +97,7 @@ def _make_seeds_table(figures: Sequence[Figure], pair: PrecisionPair, draft: Doc
 
 
 def _average(figure: Figure) -> Optional[float]:
-    """Return the mean top-1 over the seeds, or None without any."""
+    """Return the mean top-1 accuracy over the seeds, a fraction; None if no seed has one."""
     return statistics.fmean(figure.top1) if figure.top1 else None
 
 

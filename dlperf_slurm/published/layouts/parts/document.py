@@ -42,15 +42,16 @@ class Document:
         self.notes += [text] * (text not in self.notes)
 
     def number(self, notes: Iterable[Note]) -> tuple[int, ...]:
-        """Return the numbers of footnotes with these texts; new texts get the next numbers."""
+        """Return the numbers of footnotes with these texts; a new text gets the next number."""
         return tuple(map(self.numbered.number, notes))
 
     def index(
         self, figures: Iterable[Figure], find_key: Callable[[Figure], Key]
     ) -> dict[Key, Figure]:
-        """Return one figure by key, the first that was measured; a note lists the values not shown.
+        """Return one figure for each key, the first measured; add a note with values not shown.
 
-        `find_key` returns a figure's place in a table, such as its topology.
+        `find_key` returns a figure's place in a table, such as its topology. If none was measured,
+        the first figure is returned.
         """
         found = group_by(figures, find_key)
         chosen = {
@@ -128,7 +129,7 @@ def order_batch_groups(groups: Iterable[str]) -> list[str]:
 
 
 def describe_sizes(figures: Iterable[Figure]) -> str:
-    """Describe the requested batch size, then the measured ones if others: "max: 96 and 128"."""
+    """Describe the requested batch size; if others were measured, these too: "max: 96 and 128"."""
     groups = group_by(figures, lambda figure: figure.batch_group)
     sizes = [size for group in groups.values() for f in group for size in f.batch_sizes.split(AND)]
     asked, found = AND.join(groups), AND.join(dict.fromkeys(filter(None, sizes)))
@@ -136,9 +137,10 @@ def describe_sizes(figures: Iterable[Figure]) -> str:
 
 
 def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]:
-    """Return a figure's footnotes, and one on its batch size if a `column` has several.
+    """Return a figure's footnotes, and one on its batch size if a `column` has several sizes.
 
-    Only if the job chose the size itself: such figures did not do the same work per step.
+    That one is added only if the job chose the size itself: figures with different sizes did not do
+    the same work per step.
     """
     sizes = {other.batch_sizes for other in column if other.batch_sizes}
     is_chosen = figure.batch_sizes not in ("", figure.batch_group)
@@ -148,7 +150,7 @@ def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]
 
 
 def make_column_cells(figures: Sequence[Figure], name: str) -> list[Cell]:
-    """Make the cells of a table column; a missing figure's cell shows its problem.
+    """Make the cells of a column of a table, one per figure; one without a value shows why.
 
     `name` is the column of the frame, such as "samples_per_s". Our own measurements have two
     decimals, published figures only as many as they need.
@@ -174,11 +176,14 @@ def make_ratio_cell(value: Optional[float], base: Optional[float]) -> Cell:
 def make_layout_table(
     title: str, columns: Sequence[LayoutColumn], text_columns: int, caption: str
 ) -> Table:
-    """Make a table from equally long columns; the first `text_columns` are not figures."""
+    """Make a table from equally long (header, cells) columns.
+
+    The first `text_columns` columns are texts, the others figures.
+    """
     headers, cells = zip(*columns)
     return make_table(title, headers, zip(*cells), text_columns, caption)
 
 
 def get_unit_name(unit: str, images: str = "img/s") -> str:
-    """Return the unit of a throughput; `images` is what the layout writes for images/s."""
+    """Return the name of a throughput's unit; `images` is what the layout writes for images/s."""
     return images if unit == "images/s" else unit

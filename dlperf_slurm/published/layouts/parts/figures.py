@@ -52,15 +52,15 @@ NO_FIGURE.problem, NO_FIGURE.top1, NO_FIGURE.seeds_at_target = ABSENT, (), None
 
 
 def list_figures(figures: "DataFrame", mode: str) -> list[Figure]:
-    """List the figures of training or inference, with None for unknown numbers."""
+    """List the figures (rows) of a mode, "train" or "infer", with None for unknown numbers."""
     own = figures[figures["mode"] == mode].astype(object)
     return [*own.where(own.notna(), None).itertuples(index=False)]
 
 
 def make_run_figures(results: Results) -> "DataFrame":
-    """Make the frame of figures of a run: one per case, in its order; none for excluded cases.
+    """Make the frame of figures of a run: one row per case that was not excluded, in their order.
 
-    Nor for cases of strong scaling, which no published layout has a table for.
+    Cases of strong scaling are left out: no published layout has a table for them.
     """
     cases, repeats = results.cases, results.frames.repeats
     cases = cases[cases.global_batch_size == 0]
@@ -97,7 +97,7 @@ def make_run_figures(results: Results) -> "DataFrame":
 
 
 def make_published_figures(published: "DataFrame") -> "DataFrame":
-    """Make the frame of figures of a published source, in its order, with the median of repeats.
+    """Make the frame of figures of a published source, in its order; repeats become their median.
 
     `published` has the columns of `published.figures.read_source`.
     """

@@ -19,7 +19,10 @@ from dlperf_slurm.results.cases import Results
 
 
 def write_layout(report: Report, layout: str, folder: Path) -> Document:
-    """Write a run's tables in a published layout, as Markdown and LaTeX, beside the report."""
+    """Write a run's tables in a published layout, as Markdown and LaTeX; return the document.
+
+    The files are `report-LAYOUT.md` and `.tex` in `folder`, the run's report folder.
+    """
     summary = report.summary
     document = lay_out_run(layout, summary.results)
     document.tables += summary.against
@@ -35,7 +38,7 @@ def write_layout(report: Report, layout: str, folder: Path) -> Document:
 
 
 def lay_out_run(layout: str, results: Results) -> Document:
-    """Make the tables of a run in a published layout, with a note on cases that it has none for."""
+    """Make the tables of a run in a published layout, with a note if it has none for some cases."""
     document = load_layout(layout).lay_out(make_run_figures(results))
     left_out = int((results.cases.global_batch_size > 0).sum())
     if left_out:
@@ -84,8 +87,8 @@ def _number(document: Document) -> list[str]:
 def split_table(table: Table, width: int) -> Iterator[Table]:
     """Yield parts of a table whose columns fit into `width` characters, with wrapped headers.
 
-    Each part repeats the text columns and has at least one column of figures. If text columns take
-    most of the width, there is only one part, because repeating them would save nothing.
+    Each part repeats the text columns and has at least one column of figures. A table that fits, or
+    whose text columns take most of the width, is yielded whole.
     """
     columns = list_columns(table.header, table.rows, table.text_columns)
     words = sum_widths(column.width for column in columns[: table.text_columns])

@@ -36,7 +36,8 @@ class PrecisionPair:
 def pair_precisions(figures: Sequence[Figure], draft: Document) -> list[PrecisionPair]:
     """Return pairs of a reduced and the full precision, one for each table.
 
-    If the figures have only one of the two, pairs have one member, and a note in `draft` says so.
+    If the figures have only one of the two, pairs have one member (the other is ""), and a note in
+    `draft` says so.
     """
     precisions = dict.fromkeys(figure.precision for figure in figures)
     measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
@@ -52,5 +53,5 @@ def pair_precisions(figures: Sequence[Figure], draft: Document) -> list[Precisio
 
 
 def format_precision(precision: str) -> str:
-    """Return NVIDIA's name of a precision: "mixed precision" for "amp-fp16"."""
+    """Return NVIDIA's name of a precision: "mixed precision" for "amp-fp16", "FP32" for "fp32"."""
     return PRECISION_NAMES.get(precision, precision.upper())
