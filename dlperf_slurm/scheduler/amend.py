@@ -86,7 +86,7 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
 
 
 def _merge(run: Run, assignments: Sequence[str]) -> Site:
-    """Return the run's site with the assigned values; raise InputError with all problems."""
+    """Return the run's site with the values of `--set`; raises InputError with all problems."""
     path = run.path / SITE_FILE
     merged, _ = merge_site_layers(
         [SettingsLayer(read_toml(path)), *map(_read_assignment, assignments)]
@@ -105,7 +105,7 @@ def _read_assignment(text: str) -> SettingsLayer:
 
 
 def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
-    """Read staged groups back from the run's files, with the time limits that `site` has now."""
+    """Return staged groups (array jobs), read from the run's files, with `site`'s time limits."""
     cases = read_cases(run)
     groups = []
     for group_id in group_ids:

@@ -86,7 +86,7 @@ def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
 
 
 def _list_active(watcher: QueueWatcher) -> dict[str, str]:
-    """Return the state of each queued or running job by id, without those COMPLETING."""
+    """Return the state of each queued or running job by id; jobs in COMPLETING are left out."""
     states = watcher.list_unended()
     return {job_id: state for job_id, state in states.items() if state != COMPLETING}
 
@@ -110,7 +110,7 @@ def _cancel_local(run: Run, warn: Callable[[str], None]) -> int:
 
 
 def _journal(run: Run, array_job_ids: Sequence[str], warn: Callable[[str], None]) -> None:
-    """Append to the journal which array jobs will be cancelled, before scancel is called.
+    """Append to the journal that array jobs will be cancelled, before scancel is called.
 
     `warn` gets the error if the journal cannot be written.
     """

@@ -29,7 +29,7 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
     def _internal_process_submissions(
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
-        """Call sbatch; return a submitit job with the id of the array job."""
+        """Call sbatch for the script; return a submitit job with the id of the array job."""
         after = [f"--dependency=afterany:{':'.join(self.awaited)}"] if self.awaited else []
         command = ["sbatch", "--parsable", *after, str(self.script)]
         output = slurm_client.run_client(command, keep_open=(self.lock,), inherit=self.inherit)

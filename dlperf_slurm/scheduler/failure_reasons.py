@@ -75,8 +75,8 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
 def _describe_preemption(facts: TaskFacts, decision: Decision) -> str:
     """Return why a task counts as PREEMPTED.
 
-    The record's own message, which says how far the ranks got; else Slurm's reason; else that a
-    signal ended the ranks, although neither the time limit nor `cancel` was the cause.
+    It is the record's own message, which says how far the ranks got; else Slurm's reason; else that
+    a signal ended the ranks, although neither the time limit nor `cancel` was the cause.
     """
     words = _describe_failure(facts) if facts.files.has_ended else ""
     if words.startswith(PREEMPTED.lower()):
@@ -148,7 +148,7 @@ def _describe_hold(facts: TaskFacts) -> str:
 
 
 def _describe_loss(row: QueueRow) -> str:
-    """Return why an array task counts as LOST, by the scheduler's last answer about it."""
+    """Return why an array task counts as LOST, according to the scheduler's last answer."""
     if row.is_local:
         return "the local process that ran this array task no longer exists"
     if row.state == COMPLETED:

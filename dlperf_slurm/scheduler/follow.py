@@ -27,10 +27,10 @@ def follow_run(
 ) -> Iterator[list[TaskState]]:
     """Yield the states of all array tasks every second, until all are final.
 
-    Files are read every second; the scheduler is polled at a growing interval, and sooner if its
-    answer decides a state or if array tasks ended while groups wait for a free queue slot.
-    `submitter` submits these groups. Raises InputError if the run directory was deleted, OSError
-    if it is missing for AWAY_SECONDS, SchedulerError as `Submitter.submit_waiting` does.
+    The run's files are read every second; the scheduler is polled at a growing interval, and sooner
+    if its answer decides a state or if array tasks ended while groups wait for a free queue slot.
+    `submitter` submits these groups. Raises InputError if the run directory was deleted, OSError if
+    it is missing for AWAY_SECONDS, SchedulerError as `Submitter.submit_waiting` does.
     """
     manifest = tracker.run.manifest
     folder = _identify(tracker.run.path.parent)

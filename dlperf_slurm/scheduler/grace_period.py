@@ -38,11 +38,13 @@ class GracePeriod:
         self._new_events: list[Event] = []
 
     def is_over(self, facts: TaskFacts) -> bool:
-        """Return whether a task has been missing (see the class) for longer than the grace period.
+        """Return whether a task has been missing for longer than the grace period.
 
-        It then counts as LOST. The first call for a missing task adds an event, so that later
-        processes continue the count. If this host submitted the task, and the marker files of its
-        job script say neither that it started nor that it ended, the count begins at submission.
+        It then counts as LOST. A task is missing if the scheduler does not know it, or reports
+        COMPLETED while no file says that its script ended. The first call for a missing task adds
+        an event, so that later processes continue the count. If this host submitted the task, and
+        the marker files of its job script say neither that it started nor that it ended, the count
+        begins at submission.
         """
         row, task = facts.row or QueueRow(), facts.task
         submitted = self._submitted.get(task.group_id)
@@ -53,7 +55,7 @@ class GracePeriod:
         return _compute_age_seconds(self._since[task.marker]) >= self._lost_after_seconds
 
     def forget(self, facts: TaskFacts) -> None:
-        """End the count of an array task, because the scheduler reports it again."""
+        """Stop counting how long an array task is missing: the scheduler reports it again."""
         if self._since.pop(facts.task.marker, None) is not None:
             self._note(facts, "")
 

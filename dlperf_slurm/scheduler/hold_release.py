@@ -61,7 +61,7 @@ class Releaser:
         return lines
 
     def _release_groups(self, held: Sequence[TaskState], poll: int) -> Iterator[str]:
-        """Release the array jobs that their own job scripts held; yield a line for each."""
+        """Release the array jobs that their own job scripts held; yield a line for each one."""
         groups = {
             state.task.group_id: state.array_job_id
             for state in held
@@ -75,7 +75,7 @@ class Releaser:
                 yield f"array job {array_job_id} was held ({cause}) and has been released"
 
     def _release_unlaunched(self, held: Sequence[TaskState], poll: int) -> Iterator[str]:
-        """Release jobs that Slurm held as a node could not launch them; yield a line for each."""
+        """Release jobs that Slurm held as nodes could not launch them; yield a line for each."""
         for state in held:
             if _LAUNCH_FAILED.search(state.detail) is None:
                 continue

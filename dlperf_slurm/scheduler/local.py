@@ -54,9 +54,10 @@ class TimeLimit(NamedTuple):
 
 
 def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit) -> list[str]:
-    """Return the command line that runs the first `array_size` array tasks of a group here.
+    """Return the command that runs the first `array_size` array tasks of a group on this machine.
 
-    It starts this module, in a Python that imports nothing from the working directory.
+    The command starts this module, in a Python that imports nothing from the working directory. A
+    group has the tasks of one array job; `limit` is for each task.
     """
     home = str(Path(__file__).parents[2])
     start = [sys.executable, "-c", _START, home, MODULE]
@@ -65,9 +66,9 @@ def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit
 
 
 def start_array_job(run: Run, group_id: str, limit: TimeLimit) -> str:
-    """Start the process that runs the array tasks of a group; return its job id.
+    """Start a local process that runs the array tasks of a group; return its id (`make_job_id`).
 
-    Raises SchedulerError if it does not claim the group in time.
+    Raises SchedulerError if the process does not claim the group within START_SECONDS.
     """
     import subprocess
 
@@ -94,9 +95,10 @@ def start_array_job(run: Run, group_id: str, limit: TimeLimit) -> str:
 def main(arguments: list[str]) -> int:
     """Run the array tasks of a group, as the process that `make_command` starts.
 
-    Remaining tasks are skipped after several launches failed in the same way, or once the time
-    budget is used up. Returns the exit code: 1 if another process runs the group, or if this one
-    was cancelled.
+    `arguments` are the run's folder, the group id, the number of tasks, and the seconds of a task's
+    time limit and of the warning before it. Remaining tasks are skipped after several launches
+    failed in the same way, or once the time budget is used up. Returns the exit code: 1 if another
+    process runs the group, or if this one was cancelled.
     """
     run_dir, group_id = Path(arguments[0]), arguments[1]
     array_size, limit_seconds, warning_seconds = map(int, arguments[2:])
@@ -176,7 +178,7 @@ def run_array_task(
 
 
 def end_process_group(process: "subprocess.Popen[bytes]") -> None:
-    """Send SIGTERM to a process's group, and SIGKILL if not all of it ends in time."""
+    """Send SIGTERM to a process's group, and SIGKILL after TERMINATION_GRACE_SECONDS if needed."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + TERMINATION_GRACE_SECONDS
         if has_processes(process.pid):
@@ -203,12 +205,15 @@ def get_claim_path(run_dir: Path, group_id: str) -> Path:
 
 
 def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
-    """Claim a group for the process of this job id; return False if another has claimed it."""
+    """Write the file that claims a group for the process of this job id; False if claimed already.
+
+    A group has the tasks of one array job, which one process runs.
+    """
     return write_once(get_claim_path(run_dir, group_id), job_id.encode(), root=run_dir)
 
 
 def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
-    """Return the job id of the local process that claimed a group, or None."""
+    """Return the job id of the local process that claimed a group, or None if none has."""
     try:
         return read_text(get_claim_path(run_dir, group_id), MARKER_LIMIT_BYTES, root=run_dir)
     except OSError:
@@ -216,7 +221,7 @@ def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
 
 
 def make_job_id(pid: int) -> Optional[str]:
-    """Return the job id of a local process, "local-PID-STARTTIME@HOST"; None if there is none.
+    """Return a process's job id, "local-PID-STARTTIME@HOST"; None if no process has this PID.
 
     The start time, in clock ticks since boot, distinguishes it from a later process with the same
     PID.

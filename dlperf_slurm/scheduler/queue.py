@@ -102,9 +102,10 @@ class QueueWatcher:
         self.queue: dict[str, QueueRow] = {}
 
     def update(self) -> None:
-        """Call squeue, and sacct for jobs that squeue no longer lists.
+        """Call squeue, and sacct for `followed` array tasks that squeue no longer lists.
 
-        If that raises SchedulerError, the rows of the last successful call are kept.
+        `get_row` returns the results. If a call raises SchedulerError, the rows of the last
+        successful one are kept.
         """
         if not self.job_names:
             return
@@ -124,11 +125,17 @@ class QueueWatcher:
         self._rows.update(rows)
 
     def get_row(self, job_id: str) -> QueueRow:
-        """Return what was last known of an array task ("7_3"); an empty row if nothing was."""
+        """Return state, reason and nodes last known of an array task ("7_3").
+
+        If nothing is known, the row is empty: its state is "".
+        """
         return self._rows.get(job_id, QueueRow())
 
     def read_queue(self) -> None:
-        """Call squeue and store its rows; raise SchedulerError unless it prints a table."""
+        """Call squeue and store the rows of the run's array tasks in `queue`, by id ("7_3").
+
+        Raises SchedulerError unless squeue prints a table.
+        """
         where = self._cluster or ["--federation", "--sibling"]
         users = ",".join(map(str, sorted(self._user_ids)))
         form = f"--format={SEPARATOR.join(_SQUEUE_FIELDS)}"
@@ -147,7 +154,7 @@ class QueueWatcher:
         self._lines, self.queue = lines, queue
 
     def list_array_job_ids(self) -> dict[str, list[str]]:
-        """Return the ids of the run's array jobs in the last squeue output, by job name in the run.
+        """Return the ids of the run's array jobs in the last squeue output, by original job name.
 
         A renamed job is found by the file name of its script.
         """
@@ -161,7 +168,7 @@ class QueueWatcher:
         return found
 
     def list_unended(self) -> dict[str, str]:
-        """Call squeue, and return the state of each array task that has not ended, by id."""
+        """Call squeue; return id ("7_3") -> state of the run's array tasks that have not ended."""
         if self.job_names:
             self.read_queue()
         return {
@@ -172,7 +179,10 @@ class QueueWatcher:
         }
 
     def count_jobs(self) -> int:
-        """Count this user's jobs in the queue, with each array task counted."""
+        """Call squeue and count all waiting or running jobs of this user, each array task as one.
+
+        Raises SchedulerError if squeue fails.
+        """
         self.read_queue()
         own = [line for line in self._lines if line.user_id == str(os.geteuid())]
         return sum(
@@ -227,9 +237,9 @@ class QueueWatcher:
     def _ask_accounting(
         self, options: Sequence[str], is_final_only: bool = True
     ) -> dict[str, QueueRow]:
-        """Call sacct with `options`; return the rows of the run's array tasks, by id.
+        """Call sacct with `options`, which select jobs; return rows by array task id of the run.
 
-        By default only rows with a final state are returned.
+        By default only rows with a final state are returned; {} if the site has no accounting.
 
         For a job that squeue has forgotten other rows are outdated, but an array task that was
         cancelled while pending never gets a final one. No time range is given with job ids: it may
@@ -260,8 +270,8 @@ class QueueWatcher:
 def parse_lines(output: str, has_heading: bool = False) -> list[QueueLine]:
     """Parse the output of squeue or sacct; raises SchedulerError if squeue's heading is missing.
 
-    Only the heading distinguishes an empty queue from other output. For sacct, which prints none,
-    `has_heading` is True from the start.
+    Columns are separated by SEPARATOR; shorter lines are skipped. Only the heading distinguishes an
+    empty queue from other output. sacct is called without one: pass True as `has_heading`.
     """
     lines = []
     for text in output.splitlines():
@@ -322,7 +332,7 @@ class ProcessWatcher:
         self.queue: dict[str, QueueRow] = {}
 
     def update(self) -> None:
-        """Check which processes live: their tasks are PENDING, those of other processes UNKNOWN.
+        """Set the state of each task in `followed`: PENDING if its process lives, else UNKNOWN.
 
         Whether a task has started or ended is known from its files alone.
         """
@@ -342,7 +352,7 @@ class ProcessWatcher:
             self._rows[job_id] = QueueRow(state, reason, is_local=True)
 
     def get_row(self, job_id: str) -> QueueRow:
-        """Return what was last known of an array task."""
+        """Return the last known row of an array task, by id; an empty row if `update` set none."""
         return self._rows.get(job_id, QueueRow(is_local=True))
 
 
@@ -350,14 +360,17 @@ Watcher = Union[QueueWatcher, ProcessWatcher]
 
 
 def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
-    """Return a watcher of these groups' jobs, for the scheduler of the run: Slurm or local."""
+    """Return a watcher of these groups' array jobs, for the scheduler of the run: Slurm or local.
+
+    Its methods `update` and `get_row` return what the scheduler knows of an array task.
+    """
     if run.manifest.scheduler == "local":
         return ProcessWatcher(run.run_id)
     return make_queue_watcher(run, group_ids)
 
 
 def make_queue_watcher(run: Run, group_ids: Sequence[str]) -> QueueWatcher:
-    """Return a watcher of these groups' Slurm jobs, whichever user submitted them."""
+    """Return a watcher, by squeue and sacct, of these groups' array jobs of whichever user."""
     names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
     submitters = (e.detail for e in read_journal(run.path) if e.event == SUBMITTED)
     user_ids = {run.path.stat().st_uid, *map(int, filter(slurm_client.is_job_id, submitters))}

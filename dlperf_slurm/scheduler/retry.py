@@ -85,11 +85,12 @@ def stage_retry(
 
 
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
-    """Stage a further attempt for each failed task with a cause in the site's [retry] table.
+    """Stage a further attempt for each failed task, as often as the site's [retry] table allows.
 
-    Tasks that did not start because their shared job ended early are always retried. Nodes named as
-    the cause are excluded if there are enough others. Waits while a disk is full. Returns how many
-    array tasks were staged; raises as `stage_retry` does, and InputError for a full disk.
+    The table has a limit for each cause of failure. Tasks that did not start because their shared
+    job ended early are always retried. Nodes named as the cause are excluded if there are enough
+    others. Waits while a disk is full. Returns how many array tasks were staged; raises as
+    `stage_retry` does, and InputError for a full disk.
     """
     limits = read_retry_limits(run)
     if limits == NO_RETRY and not any(task.shared_job is not None for task in run.read_all_tasks()):
@@ -117,7 +118,7 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
 
 
 def read_retry_limits(run: Run) -> Retry:
-    """Return how often `wait` retries a failure.
+    """Return how often `wait` retries a failure of each cause; NO_RETRY for never.
 
     Never on site `local`, for imported logs, or in a sweep, where a node that fails is a result.
     """
@@ -132,7 +133,7 @@ def _stage_again(
 ) -> int:
     """Stage a further attempt for each task in `again`, in jobs without the nodes that failed.
 
-    Returns the number of tasks; `report` gets messages.
+    Returns the number of tasks. `report` gets messages. Raises InputError for a full disk.
     """
     check_free(run.path, RUN_BYTES + TASK_BYTES * len(again))
     # the nodes of a preempted job, or where a port was taken, are not the cause
@@ -205,7 +206,7 @@ def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
 
 
 def read_cases(run: Run) -> dict[str, MatrixCase]:
-    """Read the cases of a run's matrix, by case id, with the profiler of `submit --profile`.
+    """Read the cases of a run's matrix by case id, each with the profiler of `submit --profile`.
 
     Raises InputError for mistakes in the matrix.
     """
@@ -217,7 +218,10 @@ def read_cases(run: Run) -> dict[str, MatrixCase]:
 
 
 def read_site(run: Run) -> Site:
-    """Read the effective site of a run; raises InputError if it contradicts the manifest."""
+    """Read the site settings saved with a run; raises InputError if its manifest contradicts them.
+
+    A contradiction is another scheduler.
+    """
     site = read_frozen_site(run.path / SITE_FILE)
     if site.scheduler != run.manifest.scheduler:
         raise InputError(
@@ -228,7 +232,7 @@ def read_site(run: Run) -> Site:
 
 
 def _choose_suffix(run: Run) -> str:
-    """Return a suffix for ids of groups of further attempts that no group of the run has yet."""
+    """Return a suffix such as "-try2" for ids of new groups, which no group of the run has yet."""
     taken = run.list_group_ids()
     number = 2
     while any(f"-try{number}" in group_id for group_id in taken):

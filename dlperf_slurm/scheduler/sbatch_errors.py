@@ -51,14 +51,17 @@ def is_limit_that_passes(words: str) -> bool:
 
 
 def is_no_answer(words: str) -> bool:
-    """Return whether after this error of sbatch, such as a timeout, Slurm may have the job."""
+    """Return whether an error message of sbatch, such as a timeout, says that Slurm did not answer.
+
+    Slurm may then have the job.
+    """
     if slurm_client.EXPIRED_TOKEN in words:
         return False
     return _NO_ANSWER.search(words) is not None and not is_limit_that_passes(words)
 
 
 def is_surely_refused(words: str) -> bool:
-    """Return whether an error of sbatch is a limit on jobs that leaves no job in the queue."""
+    """Return whether an error message of sbatch is a limit on jobs, so that no job was queued."""
     return is_limit_that_passes(words) and _NO_ANSWER.search(words) is None
 
 

@@ -192,7 +192,8 @@ def decide_state(
 def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelled: bool) -> int:
     """Return the number (from 1) of the first of RULES that matches.
 
-    The parameters are words of the module docstring, one for each column of the table.
+    `record`, `start` and `queue` are words of RECORDS, STARTS and QUEUE_ROWS. `is_stopped`: the
+    local scheduler or the loop of a shared job ended the array task or did not start it.
     """
     facts = (record, start, "yes" if is_stopped else "no", queue, "yes" if is_cancelled else "no")
     fitting = (number for number, rule in enumerate(RULES, start=1) if fits(rule, facts))
@@ -200,7 +201,10 @@ def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelle
 
 
 def fits(rule: StateRule, facts: Sequence[str]) -> bool:
-    """Return whether a rule matches `facts`, which has a value for each of the rule's columns."""
+    """Return whether a rule matches `facts`, which has a value for each of the rule's columns.
+
+    A cell of the rule is "any", or lists values, with "over" for all of OVER: "ended, told".
+    """
     return all(
         cell == "any" or fact in cell.split(", ") or ("over" in cell.split(", ") and fact in OVER)
         for cell, fact in zip(rule, facts)
@@ -208,7 +212,10 @@ def fits(rule: StateRule, facts: Sequence[str]) -> bool:
 
 
 def classify_start(files: StartFiles) -> str:
-    """Return how far the newest execution of the job script has got: a word of STARTS ("ended")."""
+    """Return how far the newest execution of the job script has got: one of STARTS.
+
+    It is "not started", "started", "ended" by itself, or "told" if a signal ended it.
+    """
     if files.has_ended:
         return "told" if files.exit_code in _TOLD_TO_END else "ended"
     return "started" if files.has_started else "not started"
@@ -227,7 +234,10 @@ _MEANINGS = {
 
 
 def classify_row(row: Optional[QueueRow]) -> str:
-    """Return what the scheduler's answer means: a word of QUEUE_ROWS, such as "requeued"."""
+    """Return what the scheduler's answer on an array task means: one of QUEUE_ROWS.
+
+    Examples are "requeued", "live", and "no job" for None.
+    """
     if row is None:
         return "no job"
     if row.state == UNKNOWN:
@@ -243,7 +253,7 @@ def classify_row(row: Optional[QueueRow]) -> str:
 
 
 def needs_record(files: StartFiles, row: Optional[QueueRow], has_ended_before: bool) -> bool:
-    """Return whether the record could change the state, and thus has to be read.
+    """Return whether an array task's result, its record, could change its state: it must be read.
 
     `has_ended_before`: an earlier start of the attempt has ended.
     """
@@ -254,5 +264,5 @@ def needs_record(files: StartFiles, row: Optional[QueueRow], has_ended_before: b
 
 
 def count_states(states: Sequence[TaskState]) -> dict[str, int]:
-    """Count the array tasks in each state that occurs."""
+    """Count the array tasks by state: name of each state that occurs -> number of tasks."""
     return dict(Counter(state.state for state in states))

@@ -34,8 +34,8 @@ from dlperf_slurm.scheduler.sbatch_errors import is_surely_refused
 def recover_interrupted(run: Run) -> dict[str, str]:
     """Find the array jobs of interrupted submissions, and write their ids to the journal.
 
-    Returns job ids by group. Interrupted: sbatch was called, but the journal has no job id. Only
-    the process that holds the submit lock may call this function.
+    Returns array job ids by group id. Interrupted: sbatch was called, but the journal has no job
+    id. Only the process that holds the submit lock may call this function.
     """
     found = {}
     for group_id, last in find_unsubmitted(run).items():
@@ -47,11 +47,12 @@ def recover_interrupted(run: Run) -> dict[str, str]:
 
 
 def find_unsubmitted(run: Run) -> dict[str, str]:
-    """Return the groups without a job id in the journal, in staging order, with their last event.
+    """Return the ids of groups without a job id in the journal, in staging order -> last event.
 
-    A group whose last event is REFUSED or SUBMITTING may be in the queue after all, as may any
-    group if the journal has lost lines; it then has SUBMITTING. A group that was refused for a
-    limit on jobs is surely not in the queue, and has STAGED.
+    The event is STAGED, SUBMITTING or REFUSED. A group whose last event is REFUSED or SUBMITTING
+    may be in the queue after all, as may any group if the journal has lost lines; it then has
+    SUBMITTING. A group that was refused for a limit on jobs is surely not in the queue, and has
+    STAGED.
     """
     events, is_whole = read_whole_journal(run.path)
     last = dict.fromkeys(run.list_group_ids(), STAGED if is_whole else SUBMITTING)
@@ -65,7 +66,8 @@ def find_unsubmitted(run: Run) -> dict[str, str]:
 def has_unsubmitted_retry(run: Run, refused: Collection[str]) -> bool:
     """Return whether further attempts are staged that were neither submitted nor cancelled.
 
-    Another process submits them now, or was killed before it did. `refused` groups do not count.
+    Another process submits them now, or was killed before it did. Groups whose ids are in `refused`
+    do not count.
     """
     if any(event.event == CANCELLED for event in read_journal(run.path)):
         return False
@@ -111,7 +113,10 @@ def _prepare(run: Run, group_id: str, lock: int, awaited: Sequence[str]) -> Call
 
 
 def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
-    """Read the time limit of a group's array tasks from the run's site; raises InputError."""
+    """Read the time limit, and the warning before it, of a group's tasks from the run's site file.
+
+    Raises InputError for an invalid file.
+    """
     from dlperf_slurm.config.overrides import get_job_kind
     from dlperf_slurm.config.site import read_frozen_site
     from dlperf_slurm.jobs.grouping import get_warning_seconds
@@ -165,14 +170,14 @@ class BlockOrder:
                 self.last = min(missing, default=math.inf) + self._lead - 1
 
     def list_awaited(self, group_id: str) -> list[str]:
-        """Return the ids of the array jobs that a group has to wait for."""
+        """Return the ids of the array jobs that a group has to wait for; [] if it need not wait."""
         if group_id not in self.blocks:
             return []
         block = self.blocks[group_id]
         return [*self._jobs.get(block - 1, ()), *self._other_jobs.get(block - self._lead, ())]
 
     def add(self, group_id: str, array_job_id: str) -> None:
-        """Add the array job of a group that was submitted."""
+        """Note the array job of a submitted group, so that groups of the next block wait for it."""
         if group_id in self.blocks:
             self._jobs.setdefault(self.blocks[group_id], []).append(array_job_id)
 
@@ -191,9 +196,9 @@ def submit_group(
 ) -> tuple[str, str]:
     """Submit a group, journaled before and after; only the process that holds `lock` may call it.
 
-    The array job starts when those in `awaited` have ended. Returns (id of the array job, ""),
-    or ("", why it was refused). Raises SchedulerError, JournalError, or InputError if a file that
-    the jobs need is missing.
+    `lock` is the descriptor of the submit lock. The array job starts when those in `awaited` have
+    ended. Returns (id of the array job, ""), or ("", why it was refused). Raises SchedulerError,
+    JournalError, or InputError if a file that the jobs need is missing.
     """
     submit = _prepare(run, group_id, lock, awaited)
     append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))

@@ -199,7 +199,7 @@ class Submitter:
                 self._submit_group(group_id, lock, order, size)
 
     def _find_limit(self, size: int) -> str:
-        """Return the limit on jobs that is reached with `size` more jobs, or "" if none is."""
+        """Describe the limit on jobs that `size` more jobs would exceed; "" if there is none."""
         limit = self.run.manifest.max_submitted
         if limit is not None and self._queued + size > limit:
             return f"more than max_submitted = {limit} jobs (site file) would be in the queue"
@@ -257,7 +257,7 @@ class Submitter:
         return make_queue_watcher(self.run, ()).count_jobs()
 
     def _report_dropped_variables(self) -> None:
-        """Report the jobs' cluster, and which variables of the shell sbatch does not get."""
+        """Report the jobs' cluster, and which variables of the shell are not passed to sbatch."""
         for line in slurm_client.describe_clusters(os.environ, self.run.manifest.clusters):
             self._report(line)
         if not os.environ.get("HOME"):

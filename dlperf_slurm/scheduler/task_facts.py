@@ -53,9 +53,10 @@ class TaskFacts(NamedTuple):
 
     @property
     def failed(self) -> AttemptValidity:
-        """The validity of the newest execution of the job script, to explain a failure.
+        """The validity (record or problem) of the newest execution of the job script.
 
-        It has neither record nor problem if `attempt` is of an earlier execution, or of none.
+        It explains a failure. It has neither record nor problem if `attempt` is of an earlier
+        execution, or of none.
         """
         if self.attempt.start is None or self.attempt.start.number < self.start:
             return AttemptValidity(self.folder, None, "")
@@ -102,7 +103,10 @@ def classify_record(record: "Optional[Record]") -> str:
 
 
 def get_failure_state(record: "Optional[Record]") -> str:
-    """Return the state of a failed record: OUT_OF_MEMORY, UNHEALTHY, or FAILED."""
+    """Return the state that a failed record stands for: OUT_OF_MEMORY, UNHEALTHY, or FAILED.
+
+    UNHEALTHY if a node did not pass its checks; FAILED also for None.
+    """
     if record is None:
         return FAILED
     from dlperf_slurm.contract.nodes import describe_unhealthy

@@ -109,10 +109,10 @@ class Tracker:
     def refresh(self, ask_scheduler: bool) -> list[TaskState]:
         """Return the states of all array tasks, in the order of the plan.
 
-        If the scheduler does not answer, states come from files alone and `scheduler_error` is set
-        until it answers again; `journal_error` is the same for a journal that cannot be written.
-        Raises OSError while the run directory is missing, because all records would seem to be
-        gone.
+        With `ask_scheduler` False, Slurm is not asked. If the scheduler does not answer, states
+        come from files alone and `scheduler_error` is set until it answers again; `journal_error`
+        is the same for a journal that cannot be written. Raises OSError while the run directory is
+        missing, because all records would seem to be gone.
         """
         (self.run.path / MANIFEST_FILE).stat()
         unfinished = list(self._list_unfinished())
@@ -129,7 +129,7 @@ class Tracker:
         return states
 
     def read_submissions(self) -> bool:
-        """Follow array jobs that were journaled for groups without one; return whether any was."""
+        """Follow array jobs that the journal now has for groups without one; return whether any."""
         count = len(self.array_job_ids)
         for event in read_journal(self.run.path):
             if event.event == SUBMITTED and event.group_id not in self.array_job_ids:
@@ -210,7 +210,7 @@ class Tracker:
         return claim if claim is not None and slurm_client.is_job_id(claim) else ""
 
     def _is_over(self, array_job_id: str, task: RunTask) -> bool:
-        """Return whether an array job has gone on from this array task to the next one."""
+        """Return whether a task has ended in this array job, or is unknown to the scheduler."""
         state = self.watcher.get_row(task.get_job_id(array_job_id)).state
         return state in FINAL_STATES or state == UNKNOWN
 
@@ -347,7 +347,7 @@ def _read_final_states(
 
 @lru_cache(maxsize=4096)
 def _fingerprint_markers(seen: MarkerState) -> str:
-    """Return each marker as start number and first letter of its kind, such as "0e 0s"."""
+    """Format markers, (start number, kind), as number and first letter of the kind: "0e 0s"."""
     return " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))
 
 
