@@ -77,7 +77,7 @@ def list_starts(attempt_dir: Path, run_dir: Path) -> list[Start]:
 
 
 def find_start(attempt_dir: Path, number: int) -> Start:
-    """Return the execution of a job script with this number, whose folder need not exist.
+    """Return the execution of a job script with this number: its folder, which need not exist.
 
     With NO_START, for an attempt without any, the folder is that of the attempt.
     """
@@ -117,10 +117,11 @@ def _list_stats(folder: Path) -> list[tuple[str, int, int, int]]:
 
 
 def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
-    """Validate an attempt's records: return the newest valid one, or the problem of the newest.
+    """Return the newest valid record of an attempt, or the problem of its newest record.
 
-    There is a record for each execution of the job script. Status, retries, reports and `wait` all
-    use this function. `planned` is the attempt's case in the manifest.
+    There is a record for each execution of the job script; without any, the result has neither
+    record nor problem. Status, retries, reports and `wait` all use this function. `planned` is the
+    attempt's case in the manifest.
     """
     newest = None
     for start in list_starts(run.path / task.attempt_dir, run.path):
@@ -132,7 +133,10 @@ def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptVa
 
 
 def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
-    """Validate the record that one execution of the job script left; it may be missing."""
+    """Return the record that one execution of the job script left if it is valid, else its problem.
+
+    Without a record, the result has neither.
+    """
     # most commands read no record
     from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_valid_record
 

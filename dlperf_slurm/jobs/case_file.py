@@ -21,7 +21,7 @@ ARCHIVED_LIMIT_BYTES = 2**26
 
 
 def fingerprint_cases(run_dir: Path) -> tuple[int, int, int]:
-    """Return size, modification time and inode of a run's file of cases, or of its archive.
+    """Return size, modification time in ns and inode of a run's file of cases, or of its archive.
 
     Raises FileNotFoundError if there is neither.
     """

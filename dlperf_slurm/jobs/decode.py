@@ -131,10 +131,10 @@ def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -
 
 
 def clean_texts(value: Any, key: str = "") -> Any:
-    """Remove control characters from all texts of decoded JSON or TOML.
+    """Return decoded JSON or TOML with each text on one line, and without control characters.
 
-    `key` is the name of the value, or of the list that it is in: texts under some keys may have
-    several lines.
+    `key` is the name of the value, or of the list that it is in: texts under the keys of MULTILINE
+    keep their lines.
     """
     if isinstance(value, str):
         return strip_controls(value) if key in MULTILINE else make_one_line(value)

@@ -50,7 +50,8 @@ def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, d
 def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, object]:
     """Return the values that the template of an external script's command may use, by name.
 
-    `parameters` has all parameters of the model, with defaults filled in; none for a model of the
+    They are the axes, `model`, `device`, sizes of the topology, numbers of steps, `seed`, `repeat`
+    and `parameters`: all parameters of the model, with defaults filled in; none for a model of the
     script's own.
     """
     is_own = case.model not in list_models()

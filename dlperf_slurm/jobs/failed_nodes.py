@@ -99,8 +99,8 @@ def describe_too_few(site: "Site", needed: int) -> str:
 def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
     """Return the directives with these nodes added to those of an `--exclude` among them.
 
-    The value of that may be a file, which has a slash for sbatch; its nodes are listed then. The
-    directives are unchanged if it cannot be read, as sbatch will say.
+    The value of `--exclude` may be a file, which has a slash for sbatch; its nodes are listed then.
+    The directives are unchanged if the file cannot be read, as sbatch will say.
     """
     matches = [re.match(_EXCLUDE, line) for line in directives]
     values = [match[1] for match in matches if match]

@@ -82,12 +82,12 @@ def make_framework_scripts(
     node_file: Optional[str],
     worker_command: Sequence[str] = RUN_COMMAND,
 ) -> dict[JobKind, FrameworkScript]:
-    """Return the template values of each framework's part in a group's script, by kind of job.
+    """Return the template values of each framework's part in an array job's script, by kind of job.
 
     `sites` has the site resolved for each kind, `common` the settings of the whole script,
-    `node_file` the setup and checks of nodes (None for none). `worker_command` is the worker
-    subcommand of ranks. Raises InputError if a value of the site is not a valid template, or a
-    required one is missing.
+    `node_file` is the path of the file with the setup and checks of nodes (None for none).
+    `worker_command` is the worker subcommand of ranks. Raises InputError if a value of the site is
+    not a valid template, or a required one is missing.
     """
     folders = [str(run_dir).replace("${", "$${"), *list_data_folders(group, common)]
     starters = {(get_job_kind(task.case.axes), find_starter(task)) for task in group.array_tasks}
@@ -124,9 +124,11 @@ def make_framework_script(
 ) -> FrameworkScript:
     """Return the template values of one framework's part in a job script.
 
-    `site` is resolved for this kind of job. `starters` are the functions that its array tasks need
-    (`find_starter`). `common.env` is exported by the script for all its frameworks. `folders` are
-    those that ranks read and write; the job expands `${NAME}` in them.
+    `site` is resolved for this kind of job. `worker_command` is the worker subcommand of ranks.
+    `starters` are the functions that its array tasks need (`find_starter`). `common.env` is
+    exported by the script for all its frameworks. `folders` are those that ranks read and write;
+    the job expands `${NAME}` in them. `node_file` is the path of the file with the setup and checks
+    of nodes.
     """
     chosen = site.find_environment(kind.framework)
     worker = ["-m", "dlperf_slurm.worker"]

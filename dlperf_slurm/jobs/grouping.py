@@ -119,10 +119,10 @@ def group_by_node(
     max_array_size: int,
     suffix: str = "",
 ) -> tuple[Group, ...]:
-    """Group the array tasks of a sweep into array jobs of one node each, block after block.
+    """Group the array tasks of a sweep into array jobs of one node or pair each, block after block.
 
     A repeat belongs to the node of `manifest.get_node`. Without `nodes`, the result is that of
-    `group_array_tasks`.
+    `group_array_tasks`, as are the other parameters.
     """
     if not nodes:
         return group_array_tasks(tasks, site, max_array_size, suffix)

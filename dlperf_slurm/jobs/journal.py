@@ -98,7 +98,7 @@ def append_event(run_dir: Path, event: Event) -> None:
 
 
 def append_reserved(run_dir: Path, event: Event) -> None:
-    """Append an event that must not be lost, if the disk is full in the space reserved for it.
+    """Append an event that must not be lost: if the disk is full, to the space reserved for it.
 
     `reserve_disk_space` made that reserve. Raises JournalError if the event cannot be written even
     then.
@@ -137,15 +137,18 @@ def _ends_with_newline(descriptor: int) -> bool:
 
 
 def read_journal(run_dir: Path) -> list[Event]:
-    """Read all events, oldest first; damaged lines are skipped."""
+    """Read all events of a run's journal, oldest first; damaged lines are skipped.
+
+    [] without a journal. Raises InputError if it cannot be read.
+    """
     return read_whole_journal(run_dir)[0]
 
 
 def read_whole_journal(run_dir: Path) -> tuple[list[Event], bool]:
     """Read all events; also return whether the journal is complete: not empty, no line damaged.
 
-    A caller finds what a damaged line said in the scripts, markers, claims and records. Raises
-    InputError, which names the file, if the journal cannot be read.
+    A caller finds what a damaged line said in the scripts, markers, claims and records. Returns
+    ([], False) without a journal. Raises InputError, which names the file, if it cannot be read.
     """
     path = run_dir / JOURNAL_FILE
     try:
@@ -238,13 +241,14 @@ def _build_event(values: Any, where: str) -> Event:
 def hold_submit_lock(
     run_dir: Path, must_write: bool = True, timeout_seconds: float = 0.0
 ) -> Iterator[int]:
-    """Hold the submit lock of a run; yield its file descriptor, which sbatch inherits.
+    """Hold the submit lock of a run in this context; yield the lock's descriptor.
 
-    The lock lives as long as any process that inherited the descriptor: an sbatch whose parent was
-    killed still holds the lock, so that no other process looks for its job too early. Raises
-    SchedulerError if another process holds the lock for more than `timeout_seconds`; JournalError
-    if the lock file is not writable. With `must_write` false, as for `cancel`, an unwritable lock
-    file is no error, and the lock is taken only if the file system allows it.
+    sbatch inherits it. The lock lives as long as any process that inherited the descriptor: an
+    sbatch whose parent was killed still holds the lock, so that no other process looks for its job
+    too early. Raises SchedulerError if another process holds the lock for more than
+    `timeout_seconds`; JournalError if the lock file is not writable. With `must_write` false, as
+    for `cancel`, an unwritable lock file is no error, and the lock is taken only if the file system
+    allows it.
     """
     with _open_lock(run_dir, must_write) as descriptor:
         deadline = time.monotonic() + timeout_seconds

@@ -61,7 +61,7 @@ def make_starter(
 def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
     """Return the environment variables by which Gloo and NCCL use the site's network interface.
 
-    Variables that the site sets itself are left out.
+    Variables that the site or the framework's environment `chosen` sets itself are left out.
     """
     interface = site.rendezvous.interface
     own = {*site.env, *site.env_from, *chosen.env}
@@ -81,7 +81,8 @@ def make_container_parts(
 ) -> ContainerOptions:
     """Return the options and command prefix of a framework's container; empty without a container.
 
-    `folders`, in which the job expands `${NAME}`, are mounted in the container.
+    `folders`, in which the job expands `${NAME}`, are mounted in the container. Raises InputError
+    if a value is not a valid template, or the runtime needs srun and the site has another launcher.
     """
     chosen = site.find_environment(kind.framework)
     container = chosen.container
@@ -115,7 +116,10 @@ def make_container_parts(
 
 
 def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
-    """Return the values that templates in `directives` may use, such as `nodes`, by name."""
+    """Return the values that templates in `directives` may use, by name.
+
+    They are `topology`, `nodes`, `devices_per_node`, `world_size` and `cpus_per_rank`.
+    """
     return {
         "topology": str(topology),
         "nodes": topology.nodes,
@@ -128,7 +132,8 @@ def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
 def list_job_values(site: Site, kind: JobKind) -> dict[str, object]:
     """Return the values that settings of the launch command may use, by name.
 
-    Those of `list_shape_values`, and `framework` and `gradient_sync`.
+    They are `topology`, `nodes`, `devices_per_node`, `world_size`, `cpus_per_rank`, `framework` and
+    `gradient_sync`.
     """
     shape = list_shape_values(site, kind.topology)
     return {**shape, "framework": kind.framework, "gradient_sync": kind.gradient_sync}
@@ -148,7 +153,10 @@ def render_word(text: str, values: Mapping[str, object], key: str) -> str:
 
 
 def render_words(words: Sequence[str], values: Mapping[str, object], key: str) -> list[str]:
-    """Render the words of a command line; the job's bash expands `${NAME}` in the results."""
+    """Render the words of a command line; the job's bash expands `${NAME}` in the results.
+
+    Raises InputError, whose message begins with `key`, for an invalid template.
+    """
     return [ShellTemplate(render_word(word, values, key)) for word in words]
 
 

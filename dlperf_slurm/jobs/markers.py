@@ -58,7 +58,8 @@ class Marker(NamedTuple):
 def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
     """Read the last line of standard error that one execution of a job script left; "" for none.
 
-    The line is cut after MAX_ERROR_CHARACTERS.
+    `attempt_dir` is the folder of that execution, or of the attempt. The line is cut after
+    MAX_ERROR_CHARACTERS.
     """
     try:
         with open_file(attempt_dir / ERROR_FILE, run_dir) as file:
@@ -95,7 +96,10 @@ def read_refusal(run_dir: Path, task: str, start: int) -> str:
 
 
 def forget_hold(run_dir: Path, group_id: str) -> None:
-    """Remove the record that a group was held, and its count of failed launches; raises OSError."""
+    """Remove the markers that a group's array job was held, and of its failed launches.
+
+    Raises OSError if that fails.
+    """
     folder = run_dir / MARKERS_DIR
     for path in (folder / f"{group_id}.held", *folder.glob(f"{group_id}.*.unlaunched")):
         path.unlink(missing_ok=True)
@@ -104,7 +108,8 @@ def forget_hold(run_dir: Path, group_id: str) -> None:
 def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
     """Return which markers exist: kinds such as "started", by array task and number of the start.
 
-    A start is the number of one execution of the task's job script.
+    Markers are small files by which job scripts say how far they have come. A start is the number
+    of one execution of the task's job script.
     """
     found: dict[str, dict[int, set[str]]] = {}
     for name in _list_names(run_dir):
@@ -174,11 +179,11 @@ def _add(seen: MarkerState, start: int, kinds: tuple[str, ...]) -> MarkerState:
 
 
 def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> Optional[Marker]:
-    """Read the marker of `kind` "started" or "ended"; None if it is missing or incomplete.
+    """Read the marker file of `kind` "started" or "ended"; None if it is missing or incomplete.
 
     A marker "finished" stands for both, and is read first. `task` is `RunTask.marker`, such as
     "2n8g.17"; `start` is the number of one execution of its job script, NO_START if the script
-    ended before the start had a folder.
+    ended before the start had a folder. The result has job id, time, nodes and exit code.
     """
     name = task if start == NO_START else f"{task}.s{start}"
     for found in ("finished", kind):
@@ -193,7 +198,8 @@ def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> O
 def read_killed(run_dir: Path, task: str) -> str:
     """Return the state of a task that was ended early or skipped: TIMEOUT, SKIPPED, or "".
 
-    `task` is `RunTask.marker`, such as "2n8g.17". Raises OSError if the marker cannot be read.
+    `task` is `RunTask.marker`, such as "2n8g.17". Raises OSError if its marker is missing or cannot
+    be read.
     """
     path = run_dir / MARKERS_DIR / f"{task}.killed"
     return read_text(path, MARKER_LIMIT_BYTES, root=run_dir).strip()[:80]

@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$(\w+)", re.ASCII)
 def make_node_work(group: Group, site: Site) -> Optional[NodeWork]:
     """Return the setup, checks and data copies that each node of a group does; None for none.
 
-    `site` is resolved for the group's kind of job.
+    They precede the ranks of the job. `site` is resolved for the group's kind of job.
     """
     copies = {
         site.find_dataset_path(name): stage_to
@@ -35,14 +35,14 @@ def make_node_work(group: Group, site: Site) -> Optional[NodeWork]:
 
 
 def list_dataset_names(group: Group) -> list[str]:
-    """List the names of the data sets whose files a group reads."""
+    """List the names of the data sets whose files an array job reads."""
     return sorted(
         {task.case.dataset for task in group.array_tasks if task.case.axes.data in (FOLDER, DALI)}
     )
 
 
 def list_data_folders(group: Group, site: Site) -> list[str]:
-    """List the folders of a group's data sets, or of their copies on the node.
+    """List the folders of an array job's data sets, or of their copies on the node.
 
     The job expands `${NAME}` in them.
     """

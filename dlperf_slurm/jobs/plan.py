@@ -44,7 +44,7 @@ class Plan:
 
     @cached_property
     def limit_minutes(self) -> dict[str, int]:
-        """The time limit of an array task, by case id."""
+        """The time limit of an array task in minutes, by case id."""
         return {
             task.case.case_id: group.time_limit_minutes
             for group in self.groups
@@ -66,7 +66,10 @@ class Plan:
 
 
 def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
-    """Return a plan as the JSON object that `plan --json` prints."""
+    """Return a plan as the JSON object that `plan --json` prints.
+
+    It lists the groups (array jobs), the cases, those left out with the reason, and totals.
+    """
     return {
         "site": site_name,
         "groups": [
@@ -98,8 +101,9 @@ def resolve(
 ) -> Plan:
     """Plan the cases of a matrix on a site, in as few array jobs as possible.
 
-    An array job has at most `max_array_size` elements. With `nodes`, each repeat runs on one of
-    them (`manifest.get_node`).
+    Cases that the site or their framework cannot run are left out, with the reason. An array job
+    has at most `max_array_size` elements. With `nodes`, each repeat runs on one of them
+    (`manifest.get_node`).
     """
     left_out = list(expansion.excluded)
     cases: list[MatrixCase] = []
@@ -131,8 +135,8 @@ def resolve(
 def count_blocks(case: MatrixCase, site: Site) -> int:
     """Return the number of array jobs over which the repeats of a case are spread.
 
-    It is `protocol.blocks`, or 1 with the local scheduler, which runs array jobs one after the
-    other.
+    It is `protocol.blocks`, at most one for each repeat, or 1 with the local scheduler, which runs
+    array jobs one after the other.
     """
     if site.scheduler == "local":
         return 1
@@ -169,7 +173,7 @@ def get_max_array_size(site: Site, must_reach_cluster: bool) -> int:
 
 
 def is_denied(venv: str) -> bool:
-    """Return whether an environment is there that this user may not read."""
+    """Return whether there is an environment at the path `venv` that this user may not read."""
     return os.path.lexists(venv) and not os.access(venv, os.R_OK | os.X_OK)
 
 
@@ -193,15 +197,18 @@ def list_missing_environments(sites: Mapping[JobKind, Site]) -> list[str]:
 
 
 def compute_seed(case: MatrixCase, repeat: int) -> int:
-    """Return the seed of a repeat.
+    """Return the seed of a repeat: that of the protocol, plus repeat - 1 if it trains to accuracy.
 
-    Repeats that train to accuracy have different seeds, as accuracies are published over several.
+    Accuracies are published over several seeds.
     """
     return case.protocol.seed + (repeat - 1 if case.training.epochs else 0)
 
 
 def make_case(case: MatrixCase, job_site: Site, run_id: str, repeat: int, attempt: int) -> Case:
-    """Return the case as the worker reads it; `job_site` is the site resolved for its job kind."""
+    """Return the case of one attempt at a repeat, as the worker reads it.
+
+    `job_site` is the site resolved for the case's kind of job.
+    """
     limit_mib = case.protocol.memory_limit_mib_per_device
     has_files = case.axes.data in (FOLDER, DALI) and case.dataset
     script = case.script_table

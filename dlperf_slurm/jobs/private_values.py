@@ -28,11 +28,11 @@ _OPTION = re.compile("--[a-z]+=")
 
 
 def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
-    """Move private values of environment variables out of a site.
+    """Move private values of environment variables, of `env_from` and `--set`, out of a site.
 
-    Returns the site, in which `env_from` names the private variables, and their values, quoted for
-    bash. The job expands `${NAME}` in values of `env`, but not in those of `env_from`. Raises
-    InputError if a variable of `env_from` is not set, or if `rank_env` has a private value.
+    Returns the site, in which `env_from` names the private variables, and their values by name,
+    quoted for bash. The job expands `${NAME}` in values of `env`, but not in those of `env_from`.
+    Raises InputError if a variable of `env_from` is not set, or if `rank_env` has a private value.
     """
     site, private = loaded.site, {}
     for name in site.env_from:
@@ -55,9 +55,9 @@ def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
 
 
 def _refuse_private_rank_env(loaded: LoadedSite) -> None:
-    """Raise InputError for private values in `rank_env`, which would be on a command line.
+    """Raise InputError for values of `--set` in `rank_env`, which would be on a command line.
 
-    All users of the machine can read command lines.
+    Such values are private, and all users of the machine can read command lines.
     """
     site = loaded.site
     tables: dict[KeyPath, Mapping[str, str]] = {(RANK_ENV,): site.rank_env}
@@ -90,7 +90,10 @@ def _split(
 
 
 def hide_private_values(command: Sequence[str]) -> tuple[str, ...]:
-    """Return a user's command line with "..." in place of private values and credentials."""
+    """Return a user's command line with "..." in place of private values and credentials.
+
+    Private are values of environment variables that `--set` gives.
+    """
     return tuple(_hide(word) for word in command)
 
 
@@ -127,7 +130,7 @@ def write_private_values(folder: Path, words: Mapping[str, str]) -> None:
 
 
 def share_with_group(folder: Path, site: Site) -> None:
-    """Give a run's folder to the site's group; setgid passes the group on to new files.
+    """Give a run's folder to the site's group, if any; setgid passes the group on to new files.
 
     Raises InputError if the group does not exist, or if the user is not a member.
     """

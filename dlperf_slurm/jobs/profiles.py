@@ -33,7 +33,8 @@ STARTER_PREFIX = "profile_"
 def mark_profiled(expansion: "Expansion", tool: str, patterns: Sequence[str]) -> "Expansion":
     """Return the expansion with the profiler in the cases that match, or in all without patterns.
 
-    Raises InputError if a pattern matches no case, or a case cannot be profiled.
+    `tool` is the profiler, such as "nsys". Raises InputError if a pattern matches no case, or a
+    case cannot be profiled.
     """
     for pattern in patterns:
         if not any(matches_pattern(case.case_id, [pattern]) for case in expansion.cases):
@@ -62,7 +63,7 @@ def mark_profiled(expansion: "Expansion", tool: str, patterns: Sequence[str]) ->
 
 
 def _find_problem(case: "MatrixCase", tool: str) -> str:
-    """Return why a case cannot be profiled, or ""."""
+    """Return why a case cannot be profiled with `tool`, such as "nsys"; "" if it can."""
     if case.script_table is not None:
         return "is an external script"
     if case.axes.has_batch_search:

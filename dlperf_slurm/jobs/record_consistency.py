@@ -49,7 +49,7 @@ def _find_step_count_problems(record: Record) -> Iterator[str]:
 
 
 def _find_rank_problems(record: Record) -> Iterator[str]:
-    """Yield values of ranks and telemetry that are impossible, such as two ranks on one device."""
+    """Yield a message for each impossible value of ranks and telemetry, such as a shared device."""
     case, places = record.case, set()
     per_node = case.devices_per_node
     for index, rank in enumerate(record.ranks):
@@ -111,7 +111,7 @@ def _count_parameters(
 
 
 def _find_training_problems(record: Record) -> Iterator[str]:
-    """Yield where the epochs and trained samples of a record contradict its case."""
+    """Yield a message where the epochs and trained samples of a record contradict its case."""
     case, epochs = record.case, record.epochs
     if not case.is_to_accuracy:
         if epochs or record.trained_samples:
@@ -168,9 +168,10 @@ def find_step_problem(record: Record, seconds: Any) -> str:
 
 
 def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
-    """Return where token times [ranks, steps, tokens] contradict the record's steps, or ''.
+    """Return why token times [ranks, steps, tokens] contradict the record's steps, or ''.
 
-    `seconds` are the token times; both arrays are None if not recorded.
+    `seconds` are the token times, `step_seconds` the step times [ranks, steps]; each is None if not
+    recorded.
     """
     import numpy
 

@@ -60,7 +60,8 @@ def read_valid_record(
 ) -> AttemptValidity:
     """Read the record that one execution of a job script wrote, and validate it.
 
-    Raises FileNotFoundError without a record, FileProblem for an unreadable one, and
+    Returns it with its step times and the files beside it; the record of a failure has a problem
+    instead. Raises FileNotFoundError without a record, FileProblem for an unreadable one, and
     InvalidRecordError for one that contradicts its case, the manifest or itself. The message names
     the file, the field, its value and the expected value.
     """
@@ -136,7 +137,7 @@ OF_LOG = ("warmup_steps", "measured_steps", "tokens_per_sample")
 
 
 def _find_differences(record: Record, asked: Case) -> Iterator[str]:
-    """Yield where the case in a record differs from the planned case `asked`.
+    """Yield a message for each value of the case in a record that differs from the planned `asked`.
 
     Only what the job decides may differ: a batch size that it searched, and in a log that it parsed
     the numbers of steps, and of tokens unless the matrix sets them.
@@ -214,7 +215,10 @@ def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) ->
 
 
 def parse_sidecars(details: Mapping[str, SidecarFile]) -> Sidecars:
-    """Parse the files beside a record, given by file name; raises FileProblem if invalid."""
+    """Parse the files beside a record: host noise, peaks and token times; None for a missing one.
+
+    `details` has them by file name. Raises FileProblem if one is invalid.
+    """
     noise, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
     tokens = details.get(TOKEN_SECONDS_FILE)
     return Sidecars(
@@ -244,9 +248,9 @@ def find_sidecar_problem(sidecars: Sidecars, record: Record) -> str:
 
 
 def _find_stranger_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], record: Record) -> str:
-    """Return where host noise or peaks are of another attempt, or of other hosts, than the record.
+    """Return why host noise or peaks are not those of the record: another attempt, or other hosts.
 
-    "" if nowhere. `told` is the content of the file, `hosts` are the hosts that it names.
+    "" if they are. `told` is the content of the file, `hosts` are the hosts that it names.
     """
     for name in ("run_id", "case_id", "repeat", "attempt"):
         found, expected = getattr(told, name), getattr(record.case, name)
@@ -259,7 +263,7 @@ def _find_stranger_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], rec
 
 
 def describe_failure(record: Record) -> str:
-    """Describe why a record of a failure has no figures, or ''."""
+    """Return why an attempt failed, as its record says, on one line; '' for an OK record."""
     if record.status == OK:
         return ""
     unhealthy = describe_unhealthy(record)

@@ -44,7 +44,7 @@ def render_scripts(
     worker_command: Sequence[str] = RUN_COMMAND,
     earlier: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Render all files of the groups: text by relative path.
+    """Render all files of these groups (array jobs): text by relative path.
 
     Each group has a script, a task table, and a node file if its nodes run setup or checks. The
     file of cases and the file of external scripts come first; `earlier` has their present text.
@@ -161,7 +161,10 @@ def get_common_site(sites: Sequence[Site]) -> Site:
 
 
 def list_options(group: Group, site: Site, run_id: str, run_dir: Path) -> list[Option]:
-    """List the sbatch options of a group's script in their order, without the site's directives."""
+    """List the sbatch options of a group's script in their order, without the site's directives.
+
+    An option is (name, value), such as ("nodes", "2"); the value is None for a flag.
+    """
     throttle = 1 if group.node else site.array_throttle
     array = f"0-{group.job_count - 1}" + (f"%{throttle}" if throttle else "")
     warning_seconds = get_warning_seconds(group.job_minutes)

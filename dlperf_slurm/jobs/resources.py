@@ -32,13 +32,16 @@ Option = tuple[str, Optional[str]]
 
 
 def list_account_options(site: Site) -> list[Option]:
-    """List the sbatch options for account, partition, QOS and so on."""
+    """List the sbatch options for account, partition, QOS and so on, as (name, value)."""
     values = [(name, getattr(site, name)) for name in _ACCOUNTING]
     return [(name, value) for name, value in values if value is not None]
 
 
 def list_resource_options(site: Site, topology: Topology) -> list[Option]:
-    """List the sbatch options that request tasks, cores, GPUs, memory and whole nodes."""
+    """List the sbatch options that request tasks, cores, GPUs, memory and whole nodes.
+
+    An option is (name, value), such as ("cpus-per-task", "8"); the value is None for a flag.
+    """
     per_node = LAUNCHERS[site.starting_launcher].count_tasks_per_node(topology)
     tasks = per_node * topology.nodes if site.task_request == "ntasks" else per_node
     cores = site.cpus_per_rank * topology.devices_per_node // per_node

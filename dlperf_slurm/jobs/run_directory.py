@@ -190,7 +190,10 @@ class Run(NamedTuple):
         return tasks
 
     def count_jobs(self, group_id: str) -> int:
-        """Return the number of Slurm jobs of a group; raises InputError as `read_tasks`."""
+        """Return the number of Slurm jobs of a group: elements of its array, or plain jobs.
+
+        Raises InputError if its task table is missing or invalid.
+        """
         return len({task.job for task in self.read_tasks(group_id)})
 
     def read_all_tasks(self) -> list[RunTask]:
@@ -223,7 +226,8 @@ def open_run(path: Path) -> Run:
 def find_run(reference: Optional[str], results_dir: Path) -> Run:
     """Find a run directory by path, by run id or its beginning, or as "latest".
 
-    See `choose_run_id`. Raises InputError for an archive, or if no run or several runs match.
+    None is the latest run; see `choose_run_id`. Raises InputError for an archive, or if no run or
+    several runs match.
     """
     if reference is not None and is_run_dir(Path(reference)):
         return open_run(Path(reference))
@@ -236,7 +240,10 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
 
 
 def is_latest(reference: Optional[str]) -> bool:
-    """Return whether a reference chooses a run by its age, such as "latest~1", not by its name."""
+    """Return whether a reference chooses a run by its age, such as "latest~1", not by its name.
+
+    None means the latest run.
+    """
     return reference is None or re.fullmatch(_LATEST, reference) is not None
 
 
@@ -298,8 +305,8 @@ def _describe_denied(path: Path) -> str:
 def list_run_ids(results_dir: Path) -> list[str]:
     """List the ids of the runs in a results folder, oldest first (an id begins with the time).
 
-    Hidden folders are skipped, as they are incomplete run directories, and names that would control
-    a terminal.
+    Skipped are hidden folders, which are incomplete run directories, and names with control
+    characters.
     """
     names = (path.parent.name for path in results_dir.glob(f"*/{MANIFEST_FILE}"))
     return sorted(name for name in names if not name.startswith(".") and name.isprintable())

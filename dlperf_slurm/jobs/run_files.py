@@ -22,9 +22,10 @@ FileState = tuple[str, int, int, int]
 
 
 def find_files(run_dir: Path) -> list[FileState]:
-    """Return the files and folders that results are read from; an archive is one, named "".
+    """Return the states of the files and folders that results are read from; see `check_files`.
 
-    Call it before they are read: files that change meanwhile are then read again.
+    An archive is one file, named "". Call this before they are read: files that change meanwhile
+    are then read again.
     """
     is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
     below = (name for folder in _FOLDERS for name in list_tree(run_dir, folder))
@@ -32,12 +33,15 @@ def find_files(run_dir: Path) -> list[FileState]:
 
 
 def have_changed(run_dir: Path, states: Sequence[FileState]) -> bool:
-    """Return whether any of these files and folders of a run is not as it was."""
+    """Return whether any of these files and folders of a run has changed (see `check_files`)."""
     return check_files(run_dir, (name for name, *_ in states)) != states
 
 
 def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
-    """Yield a folder and all below it but output of jobs, relative to the run; follow no link."""
+    """Yield the paths of a folder and of all below it, except output of jobs; follow no link.
+
+    The paths are relative to the run.
+    """
     yield folder
     try:
         entries = sorted(os.scandir(f"{run_dir}/{folder}"), key=lambda entry: entry.name)
@@ -51,7 +55,10 @@ def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
 
 
 def check_files(run_dir: Path, names: Iterable[str]) -> list[FileState]:
-    """Return the present state of files and folders of a run."""
+    """Return (name, size, modification time in ns, inode) of files and folders of a run.
+
+    `names` are paths relative to the run; the numbers of a missing file are -1.
+    """
     states: list[FileState] = []
     for name in names:
         try:

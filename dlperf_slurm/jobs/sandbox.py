@@ -170,7 +170,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(owner, name, value)
 
     def call(self, context: Any, function: Any, *arguments: Any, **options: Any) -> Any:
-        """Call a function; first subtract the search of `split` and others from the budget."""
+        """Call a function, after subtracting the work of its text search from the budget.
+
+        Methods such as `split` search for their arguments in a text.
+        """
         for argument in arguments:
             _draw_search(argument, getattr(function, "__self__", None))
         return super().call(context, function, *arguments, **options)
@@ -190,9 +193,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _charge_below(node: nodes.Node) -> None:
-    """Change a parsed template so that every expression and loop below `node` costs budget.
+    """Change a parsed template so that all below `node` subtracts from the budget when rendered.
 
-    Expressions are wrapped in the filter `charged`, loops in `counted`.
+    Expressions are wrapped in the filter `charged`, and what loops run over in `counted`.
     """
     is_file_name = isinstance(node, (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport))
     for name, value in [] if is_file_name else [*node.iter_fields()]:
@@ -231,7 +234,7 @@ def _make_filter(node: nodes.Node, name: str, *arguments: nodes.Node) -> nodes.F
 # with the context as an argument, Jinja2 does not evaluate a filter while it compiles
 @jinja2.pass_context
 def _charge(context: Any, value: Any) -> Any:
-    """Subtract the size of a value from the budget, and return the value unchanged."""
+    """Subtract the size of a value from the budget of work, and return the value unchanged."""
     _budget.draw(_measure(value))
     return value
 
@@ -281,7 +284,10 @@ def begin_all() -> None:
 
 
 def begin_rendering() -> None:
-    """Reset the budget for rendering one text, and add that text's share to the common budget."""
+    """Reset the budget of work for rendering one text, and add the text's share to the common one.
+
+    The common budget is that of all texts of a matrix.
+    """
     _budget.own = MAX_WORK
     _budget.shared += SHARED_WORK_EACH
 

@@ -158,10 +158,10 @@ def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
 def stage_groups(
     folder: Path, run_dir: Path, manifest: Manifest, groups: Sequence[Group], site: Site
 ) -> None:
-    """Write scripts and cases of groups to `folder`, which is or will be renamed to `run_dir`.
+    """Write scripts and cases of groups (array jobs) to `folder`, which becomes `run_dir`.
 
-    Array tasks make their own folders when they start. The journal line that makes a group part of
-    the run is written last.
+    `folder` is `run_dir` itself, or will be renamed to it. Array tasks make their own folders when
+    they start. The journal line that makes a group part of the run is written last.
     """
     write_scripts(folder, render_changes(folder, run_dir, manifest, groups, site))
     for group in groups:
@@ -172,9 +172,10 @@ def stage_groups(
 def render_changes(
     folder: Path, run_dir: Path, manifest: Manifest, groups: Sequence[Group], site: Site
 ) -> dict[str, str]:
-    """Render the files of groups as `render_scripts`, without those that `folder` has already.
+    """Render the files of groups (array jobs) as `render_scripts`: text by relative path.
 
-    A running job may be reading them. `folder` is or will be renamed to `run_dir`.
+    The file of cases and that of external scripts are left out if they are the same in `folder`, as
+    a running job may be reading them. `folder` is or will be renamed to `run_dir`.
     """
     earlier = {name: _read_text(folder, name) for name in (CASES_FILE, EXTERNAL_SCRIPTS_FILE)}
     run_id, headline = manifest.run_id, manifest.headline

@@ -72,7 +72,7 @@ class TaskTables:
     def make_table(
         self, group: Group, names: Mapping[JobKind, str], sites: Mapping[JobKind, Site]
     ) -> str:
-        """Return the text of a group's task table, with one line per array task.
+        """Return the text of an array job's task table, with one line per array task.
 
         `names` has the script part of each kind of job ("pytorch"), `sites` the resolved site.
         Raises InputError if the command of an external script cannot be rendered.
