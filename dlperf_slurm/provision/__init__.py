@@ -18,9 +18,9 @@ SCHEMA_FILE = "schema.json"
 def copy_examples(directory: Path, schemas: Mapping[str, Any]) -> Iterator[Path]:
     """Copy the shipped matrices and site configs to folders below `directory`; yield each new file.
 
-    The JSON Schema of each folder, from `schemas`, is written to it, and named in its TOML files.
-    Raises InputError if a file exists already, before anything is written, or if a file cannot be
-    written.
+    `schemas` has the JSON Schema of each folder, by name, which is written to the folder and named
+    in its TOML files. Raises InputError if a file exists already, before anything is written, or if
+    a file cannot be written.
     """
     copies: dict[Path, bytes] = {}
     for folder in EXAMPLE_DIRS:

@@ -105,15 +105,18 @@ class Fields:
 
 
 def make_fields(least_side: int, random: numpy.random.RandomState) -> Fields:
-    """Make FIELDS random fields; their side is the next power of two >= `least_side` pixels."""
+    """Make FIELDS random fields, from which images are drawn.
+
+    Their side is the next power of two >= `least_side` pixels.
+    """
     side = 1 << (least_side - 1).bit_length()
     return Fields(numpy.stack([_make_field(side, random) for _ in range(FIELDS)]))
 
 
 def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
-    """Make a field with the power spectrum of natural images, 1 / frequency^2 (Field 1987).
+    """Make a random field with the power spectrum of natural images, 1 / frequency^2 (Field 1987).
 
-    Shape: float32 [side, side].
+    Shape: float32 [side, side], with mean 0 and standard deviation 1.
     """
     rows, columns = numpy.fft.fftfreq(side)[:, None], numpy.fft.rfftfreq(side)[None]
     frequency = numpy.hypot(rows, columns)

@@ -38,7 +38,10 @@ def find_record(environment: Path) -> Path:
 
 
 def read_additions(environment: Path) -> Additions:
-    """Read the record of an environment; empty if nothing was added. Raises InputError."""
+    """Read the record of the packages added to an environment; empty if none was added.
+
+    Raises InputError if the record is invalid.
+    """
     path = find_record(environment)
     try:
         values = read_json(path, MIB)
@@ -71,7 +74,10 @@ def merge_requirements(*lists: Sequence[str]) -> tuple[str, ...]:
 
 
 def has_additions(environment: Path, pins: Pins, asked: Sequence[str]) -> bool:
-    """Return whether an environment of these pins has the packages that are asked for."""
+    """Return whether an environment of these pins has all packages that are asked for.
+
+    `asked` are requirements, as of `--with`; True if there are none.
+    """
     if not asked:
         return True
     record = read_additions(environment)
@@ -90,8 +96,9 @@ def add_packages(
 ) -> None:
     """Add packages to an environment without changing its pinned ones, and record their versions.
 
-    With the pins of the record, its versions are installed again. `options` are those of pip.
-    Raises EnvironmentMissingError, with a remedy, if they do not fit the pins.
+    If the environment's record is of the same pins and has all of `asked`, its versions are
+    installed again. `options` are those of pip. Raises EnvironmentMissingError, with a remedy, if
+    the packages do not fit the pins.
     """
     environment, record = installation.environment, read_additions(installation.environment)
     own = {_name(line) for line in record.installed} - {_name(line) for line in pins.requirements}

@@ -71,11 +71,11 @@ class EnvironmentCheck:
 
     @property
     def row(self) -> list[str]:
-        """The cells: all fields but `problems`."""
+        """The cells of a table row: all fields but `problems`."""
         return [*astuple(self)[:-1]]
 
     def is_broken(self, is_wanted: bool) -> bool:
-        """Return whether an environment has to be fixed.
+        """Return whether an environment has to be fixed: it is not current, or a check fails.
 
         One that does not exist must be created only if the user named it (`is_wanted`).
         """
@@ -85,7 +85,10 @@ class EnvironmentCheck:
 
 
 def list_environments(device: str) -> list[list[str]]:
-    """List each environment's framework, state, Python, Horovod, added packages, MiB and path."""
+    """List the environments for a device ("cpu" or "cuda"), one row per framework.
+
+    A row has framework, state, Python, Horovod, added packages, MiB and path.
+    """
     rows = []
     for framework in list_pins():
         pins = read_pins(framework, device)
@@ -102,7 +105,10 @@ def list_environments(device: str) -> list[list[str]]:
 
 
 def check_environment(pins: Pins) -> EnvironmentCheck:
-    """Check an environment: import the framework, run two MPI ranks, Horovod and the GPU query."""
+    """Check the environment of these pins: import the framework, run two MPI ranks, Horovod, GPUs.
+
+    An environment that is missing or incomplete is not run; the result's `problems` say why.
+    """
     environment = find_managed_environment(pins.name)
     state = find_state(environment, pins)
     problems = _list_system_problems(pins, state)
@@ -181,7 +187,7 @@ def _check_mpi(environment: Path, problems: list[str]) -> str:
 def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
     """Return "2 ranks" if Horovod runs that many; else "fails", and add to `problems`.
 
-    Returns "not there" if it is not installed, "-" if the framework has none.
+    Returns "not installed", or "-" if the framework has no Horovod.
     """
     if not pins.can_have_horovod:
         return "-"
@@ -200,7 +206,7 @@ def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
 def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
     """Describe the build's CUDA version and this host's GPUs: "CUDA 12.8; 2 x NVIDIA H100 (9.0)".
 
-    Adds problems of running the build on these GPUs to `problems`.
+    "-" for a build for CPUs. Adds problems of running the build on these GPUs to `problems`.
     """
     if not pins.cuda:
         return "-"
@@ -216,7 +222,7 @@ def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
 
 
 def _make_launcher(environment: Path) -> list[str]:
-    """Return the command line of the environment's mpirun for two ranks on this host."""
+    """Return the start of a command line: the environment's mpiexec, for two ranks on this host."""
     return [str(environment / "bin" / "mpiexec"), "-n", str(RANKS), "--oversubscribe"]
 
 

@@ -52,10 +52,11 @@ def choose_build(
 
 
 def find_addition_options(installation: Installation, pins: Pins, cpu_index: str) -> list[str]:
-    """Return pip's options for packages beside a CPU build, which may have such builds too.
+    """Return pip's options for packages added to an environment: an index with CPU builds, or none.
 
-    Pip prefers their "+cpu" version to that of PyPI, if the index that is named, or CPU_INDEX if it
-    answers, has it.
+    Beside a CPU build of the framework, pip then prefers the "+cpu" version of a package to that of
+    PyPI. The index is `cpu_index` or the variable's, else CPU_INDEX if it answers and has the
+    framework's build.
     """
     named = find_named_index(cpu_index)
     build = f"{pins.requirements[0]}{LOCAL_LABEL}"
@@ -65,13 +66,13 @@ def find_addition_options(installation: Installation, pins: Pins, cpu_index: str
 
 
 def _is_in_cpu_index(installation: Installation, build: str) -> bool:
-    """Return whether CPU_INDEX answers within seconds, and offers a build."""
+    """Return whether CPU_INDEX answers within seconds, and offers a build: "torch==2.13.0+cpu"."""
     probe = ["--index-url", CPU_INDEX, "--timeout", str(PROBE_SECONDS), "--retries", "0"]
     return _is_offered(installation, build, probe, PROBE_LIMIT_SECONDS)
 
 
 def find_named_index(cpu_index: str) -> str:
-    """Return the URL of an index with CPU builds: from the command, else a variable, or ""."""
+    """Return the URL of an index with CPU builds: `cpu_index`, else that in VARIABLE, or ""."""
     return cpu_index or os.environ.get(VARIABLE, "")
 
 

@@ -68,7 +68,10 @@ class Stamp:
 
 
 def read_stamp(environment: Path) -> Optional[Stamp]:
-    """Read the stamp of an environment; None if the environment is missing or incomplete."""
+    """Read the stamp of an environment: hash of its pins, Python, build time in seconds, and MiB.
+
+    None if the environment is missing or incomplete.
+    """
     try:
         return Stamp(**read_json(environment / STAMP_FILE, MIB))
     except (OSError, TypeError):
@@ -103,12 +106,12 @@ def create_environment(
     cpu_index: str = "",
     packages: Sequence[str] = (),
 ) -> Path:
-    """Create or update a managed environment; an incomplete one is created again.
+    """Create or update a managed environment and return its path; recreate an incomplete one.
 
-    With `has_any_build`, files from any index are installed without checking hashes. `cpu_index`
-    is the URL of an index with builds for CPUs. `packages` are added to those that were added
-    before. Raises EnvironmentMissingError, with a remedy, if
-    the environment cannot be created; InputError for an unknown framework.
+    With `has_any_build`, files from any index are installed without checking hashes. `device` is
+    "cpu" or "cuda", `cpu_index` the URL of an index with builds for CPUs. `packages` are added to
+    those that were added before. Raises EnvironmentMissingError, with a remedy, if the environment
+    cannot be created; InputError for an unknown framework.
     """
     pins = read_pins(framework, device)
     if pins.none:

@@ -122,7 +122,7 @@ def _make_key(installation: Installation, pins: Pins) -> str:
 def make_variables(recipe: HorovodBuild, compiler: Path) -> dict[str, str]:
     """Return the environment variables of Horovod's build (docs/install.rst of its sources).
 
-    `compiler` is a wrapper of the C++ compiler.
+    `recipe` has what depends on the framework; `compiler` is a wrapper of the C++ compiler.
     """
     bindings = {
         f"HOROVOD_WITH_{name}" if name == recipe.binding else f"HOROVOD_WITHOUT_{name}": "1"

@@ -70,7 +70,7 @@ def choose_partition(survey: Survey, device: Optional[str]) -> Optional[Partitio
 
 
 def _write_partition(survey: Survey, chosen: Optional[Partition]) -> Iterator[str]:
-    """Yield comments on all partitions, and the line of the chosen one."""
+    """Yield the site file's comments on all partitions, and the line of the chosen one."""
     if survey.partitions:
         yield "# Partitions: nodes x cores, memory and GPUs of each node; time limit:"
     for known in survey.partitions:
@@ -141,7 +141,7 @@ def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str
 
 
 def _choose_type(partition: Partition) -> str:
-    """Return the type of GPU that most nodes have."""
+    """Return the type of GPU that most nodes of a partition have; "" for GPUs without a type."""
     counts: dict[str, int] = {}
     for kind in partition.nodes:
         for name, _ in kind.gpus:
@@ -150,7 +150,7 @@ def _choose_type(partition: Partition) -> str:
 
 
 def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[str]:
-    """Yield the lines on account and QOS; the user's default account is only a comment."""
+    """Yield the site file's lines on account and QOS; the default account is only a comment."""
     accounts = survey.accounts
     if not survey.has_accounts:
         yield "# This cluster has no accounts and no QOS."
@@ -180,12 +180,12 @@ def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[
 
 
 def _accepts(partition: Optional[Partition], account: str) -> bool:
-    """Return whether a partition may be used with this account."""
+    """Return whether a partition may be used with this account; True for None."""
     return partition is None or partition.accounts is None or account in partition.accounts
 
 
 def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
-    """Yield the lines on exclusive nodes (`exclusive`) and memory."""
+    """Yield the site file's lines on exclusive nodes (`exclusive`) and memory."""
     if partition is not None and partition.is_exclusive:
         yield "# this partition allocates whole nodes"
         yield "exclusive = true"
@@ -195,7 +195,7 @@ def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
 
 
 def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[str]:
-    """Yield comments on the largest array job, and on the user's jobs in the queue."""
+    """Yield the site file's comments on the largest array job, and on limits of queued jobs."""
     if survey.max_array_size is not None:
         yield f"# MaxArraySize is {survey.max_array_size}; it is read from the cluster each time."
     limits = [known.max_submit for known in survey.associations if known.max_submit]
@@ -205,7 +205,7 @@ def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[st
 
 
 def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
-    """Yield comments on modules and container runtimes."""
+    """Yield the site file's comments on modules and container runtimes."""
     yield ""
     if tools.modules:
         yield "# Modules that jobs may need; those of frameworks are under [environments.NAME]."
@@ -234,7 +234,7 @@ def _write_tools(tools: LoginNodeTools) -> Iterator[str]:
 
 
 def _write_time_limit(partition: Optional[Partition]) -> Iterator[str]:
-    """Yield the table of time limits, with a default that the partition allows."""
+    """Yield the site file's table of time limits, with a default that the partition allows."""
     limit = partition.max_minutes if partition else None
     minutes = DEFAULT_MINUTES if limit is None else max(1, min(DEFAULT_MINUTES, limit))
     yield "[time_limit_minutes]"
@@ -243,7 +243,7 @@ def _write_time_limit(partition: Optional[Partition]) -> Iterator[str]:
 
 
 def _write_launcher(survey: Survey) -> Iterator[str]:
-    """Yield the table of the launcher: srun with one of MPI_CHOICES, else mpirun.
+    """Yield the site file's table of the launcher: srun with one of MPI_CHOICES, else mpirun.
 
     If `srun --mpi=list` lists nothing: srun with pmix, and a question to the administrator.
     """

@@ -26,10 +26,11 @@ _CAPABILITIES = {word: made_for for made_for, words in _TYPES.items() for word i
 
 
 def parse_minutes(text: str) -> Optional[int]:
-    """Parse a time limit such as "1-00:00:00" or "2:00" to whole minutes; None for no limit.
+    """Parse a time limit such as "1-00:00:00" or "2:00" to whole minutes, seconds left out.
 
-    The formats are those of sbatch's --time: "minutes", "minutes:seconds",
-    "hours:minutes:seconds", "days-hours", "days-hours:minutes", "days-hours:minutes:seconds".
+    The formats are those of sbatch's --time: "minutes", "minutes:seconds", "hours:minutes:seconds",
+    "days-hours", "days-hours:minutes", "days-hours:minutes:seconds". None for any other text, such
+    as "UNLIMITED".
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
@@ -45,7 +46,7 @@ def parse_minutes(text: str) -> Optional[int]:
 
 
 def parse_count(text: str) -> Optional[int]:
-    """Parse a number; None for "UNLIMITED", an empty text and other words."""
+    """Parse the number at the start of a text; None for "UNLIMITED", "" and other words."""
     match = re.match(r"\d+", text.strip())
     return int(match.group()) if match else None
 
@@ -70,6 +71,6 @@ def parse_pairs(line: str) -> Mapping[str, str]:
 
 
 def parse_names(text: str) -> Optional[tuple[str, ...]]:
-    """Parse a comma-separated list such as AllowAccounts; None if it allows all."""
+    """Parse a comma-separated list such as AllowAccounts; None if it allows all or is empty."""
     names = tuple(filter(None, text.split(",")))
     return None if not names or names in (("ALL",), ("(null)",)) else names

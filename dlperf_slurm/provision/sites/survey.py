@@ -59,7 +59,7 @@ class Partition:
 
     @property
     def largest_job(self) -> int:
-        """The largest number of nodes of a job."""
+        """The largest number of nodes that a job may have: MaxNodes, or all nodes if fewer."""
         return min(self.node_count, self.max_nodes or self.node_count)
 
     @property
@@ -150,7 +150,7 @@ class _Clients:
     problems: list[str] = field(default_factory=list)
 
     def ask(self, *command: str) -> str:
-        """Return the output of a command, or "" if it failed."""
+        """Return the output of a command; "" if it failed, with the error added to `problems`."""
         try:
             return slurm_client.run_client(command)
         except SchedulerError as error:
@@ -243,7 +243,10 @@ def parse_partitions(shown: str, listed: str) -> tuple[Partition, ...]:
 
 
 def parse_associations(text: str) -> tuple[Association, ...]:
-    """Parse sacctmgr's rows of account, partition, QOS, DefaultQOS, MaxSubmit."""
+    """Parse the lines "account|partition|QOS|DefaultQOS|MaxSubmit" of sacctmgr.
+
+    QOS are separated by commas; an empty limit is None. Other lines are left out.
+    """
     return tuple(
         Association(account, part, tuple(filter(None, qos.split(","))), default, parse_count(limit))
         for account, part, qos, default, limit in _split_rows(text, 5)
