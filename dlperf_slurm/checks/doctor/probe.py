@@ -84,9 +84,10 @@ class JobEnd:
 
 
 def choose_probes(plan: Plan, site: Site) -> list[Probe]:
-    """Choose one probe per framework and gradient_sync: its largest case, shrunk to two ranks.
+    """Choose one probe per framework and gradient_sync: its largest case, on two ranks at most.
 
-    External scripts are not probed, since they need not use this package's MPI.
+    The largest case is the one on the largest topology; its batch size becomes 1. External scripts
+    are not probed, since they need not use this package's MPI.
     """
     largest: dict[tuple[str, str], MatrixCase] = {}
     own = (case for case in plan.cases if case.axes.script == WORKER)
@@ -102,9 +103,9 @@ def choose_probes(plan: Plan, site: Site) -> list[Probe]:
 
 
 def shrink(topology: Topology) -> Topology:
-    """Return the topology of a probe job: two ranks on two nodes if it has several, else on one.
+    """Return the topology of a probe job: two ranks on two nodes if `topology` has several nodes.
 
-    A topology of one rank stays as it is.
+    Else two ranks on one node, or a single rank if `topology` has only one.
     """
     if topology.nodes > 1:
         return Topology(RANKS, 1)
@@ -112,7 +113,10 @@ def shrink(topology: Topology) -> Topology:
 
 
 def resolve_for_probe(site: Site, kind: JobKind, topology: Topology) -> Site:
-    """Return the site resolved for a kind of job, with the short time limit of a probe job."""
+    """Return the site resolved for a kind of job, with a time limit of at most LIMIT_MINUTES.
+
+    An array task then also has a job of its own.
+    """
     job_site = site.resolve(kind)
     minutes = min(LIMIT_MINUTES, job_site.get_time_limit_minutes(kind.topology))
     changes = {
@@ -125,10 +129,10 @@ def resolve_for_probe(site: Site, kind: JobKind, topology: Topology) -> Site:
 
 @contextmanager
 def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
-    """Create a hidden folder for probe jobs beside the runs, with a copy of the worker.
+    """Create a hidden folder for probe jobs in the folder `results`, and yield its path.
 
-    It is removed at the end of the context, and is like a run directory. Raises InputError if it
-    cannot be written.
+    It is laid out like a run directory, with a copy of the worker's code, and is removed at the end
+    of the context. Raises InputError if it cannot be written.
     """
     results = make_absolute_path(results)
     new = [place for place in (results, *results.parents) if not place.exists()]
@@ -154,7 +158,7 @@ def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
 def stage_probe(probe: Probe, folder: Path) -> Path:
     """Write the script of a probe job, scripts/GROUP.sbatch, and its case below `folder`.
 
-    Returns the folder for the ranks' files.
+    Returns the folder of the probe's attempt, below which the ranks write their files.
     """
     scripts = render_scripts(
         [probe.group], probe.site, folder.name[1:], folder, worker_command=["probe"]
@@ -173,7 +177,8 @@ def run_on_slurm(
 ) -> JobEnd:
     """Submit a probe job and wait for its end; cancel it if it is PENDING too long.
 
-    Waits `wait_seconds` for the job to start, and then for its time limit.
+    Waits `wait_seconds` for the job to start, and then for its time limit. Returns the job's last
+    known state, or the message with which sbatch refused the job.
     """
     script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
     clusters = probe.site.clusters or ""
@@ -228,7 +233,7 @@ def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: Job
 
 
 def _ask(job_id: str, watcher: QueueWatcher) -> Optional[JobEnd]:
-    """Ask squeue for the state of a job: UNKNOWN without an answer, None if the job is gone."""
+    """Return the state of a job in squeue: UNKNOWN if squeue fails, None if the job is gone."""
     try:
         watcher.read_queue()
     except SchedulerError as error:

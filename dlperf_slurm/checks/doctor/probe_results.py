@@ -94,8 +94,8 @@ def read_last_error(start: Path) -> str:
 def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list[CheckResult]:
     """Return the check results of a probe job.
 
-    `end` is how the job ended, `start` the folder with its answers and output, `folder` the
-    workplace in the results folder that contains it.
+    `end` is how the job ended, `start` the folder with its ranks' answers and its output, `folder`
+    that of all probe jobs (`open_workplace`).
     """
     answers = read_answers(start)
     if end.refusal:
@@ -124,7 +124,7 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
 
 
 def _describe_success(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
-    """Return the result of a probe job without faults: ranks, MPI, framework, cores and GPUs.
+    """Return the "ok" result of a probe job: number of ranks, MPI, framework, cores and GPUs.
 
     `where` names the probe and its hosts, for the line of the result.
     """
@@ -175,7 +175,7 @@ def _check_ranks(
     """Yield a fault if the ranks are not one MPI world, or not on the nodes that were requested.
 
     Their number has to be that of the probe's case. `start` is the folder of the ranks' output, and
-    `where` the host list that faults name.
+    `where` names the probe and its hosts.
     """
     launcher, wanted = probe.site.launcher, probe.case.topology.world_size
     errors = [answer.join_error for answer in answers if answer.join_error]
@@ -310,11 +310,10 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
 def _check_limits(
     probe: Probe, answers: Sequence[ProbeAnswer], where: str
 ) -> Iterator[CheckResult]:
-    """Yield faults if ranks may open too few files or lock too little memory; compare networks.
+    """Yield faults if a rank's limits of open files, locked memory or shared memory are too low.
 
-    Ports and MTUs that differ between nodes are undecided.
-
-    `where` names the probe and its hosts.
+    Also yields an "undecided" result if InfiniBand ports or network interfaces differ between
+    nodes. `where` names the probe and its hosts.
     """
     is_one_node = probe.case.topology.nodes == 1
     told = [answer.limits for answer in answers if answer.limits]

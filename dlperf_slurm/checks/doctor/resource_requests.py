@@ -65,7 +65,7 @@ def find_option(site: Site, name: str) -> Optional[str]:
 
 
 def find_qos_name(site: Site, survey: Survey) -> str:
-    """Return the QOS of a site's jobs: the one it names, else the default of its account."""
+    """Return the QOS of a site's jobs: the one it names, else the default of its account, or ""."""
     account = find_option(site, "account") or survey.default_account
     return find_option(site, "qos") or survey.find_default_qos(account)
 
@@ -80,7 +80,7 @@ def _find_partition_names(site: Site, survey: Survey) -> list[str]:
 
 
 def _check_names(group: Group, survey: Survey, names: list[str]) -> Iterator[CheckResult]:
-    """Yield a fault for each partition that does not exist, or if there is none to use."""
+    """Yield a fault for each partition in `names` that does not exist, or if `names` is empty."""
     if not survey.partitions:
         return
     there = [known.name for known in survey.partitions]

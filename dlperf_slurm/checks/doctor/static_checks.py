@@ -35,9 +35,9 @@ _INHERITED = {
 def check_requests(plan: Plan, site: Site) -> list[CheckResult]:
     """Find array jobs of a plan that sbatch refuses, or that would be PENDING for ever.
 
-    `submit` does these checks. They use the output of Slurm's commands, and are skipped without
-    any. A request that exceeds a limit by that output, but that `sbatch --test-only` accepts, is
-    "ok".
+    `submit` does these checks. They use the output of Slurm's commands; limits that these do not
+    report are not checked. A request that exceeds a limit by that output, but that `sbatch
+    --test-only` accepts, is "ok". Returns [] for the local scheduler and for another cluster.
     """
     if site.scheduler == "local" or site.clusters:
         return []
@@ -125,7 +125,7 @@ def _add_inherited(site: Site) -> Site:
 
 
 def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
-    """Check that the environments of all frameworks exist on this host."""
+    """Yield a fault for each framework without an environment on this host, "ok" for the others."""
     places = {
         kind: job_site.find_environment(kind.framework).venv
         for kind, job_site in plan.sites.items()

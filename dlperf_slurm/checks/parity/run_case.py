@@ -51,9 +51,10 @@ class RunContext:
 
 
 def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> RunContext:
-    """Create a new folder for the files of cases, with a copy of the worker's code.
+    """Create a new folder for the cases of `parity`, with a copy of the worker's code.
 
-    Raises InputError if the folder cannot be created.
+    Returns the folder together with the site and `report`, which gets progress messages. Raises
+    InputError if the folder cannot be created.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -72,10 +73,11 @@ def run_case(
     data_rank: int = 0,
     references: Sequence[Path] = (),
 ) -> Path:
-    """Run a case unless its parity.json exists already; return its folder.
+    """Run a case of `parity` unless its parity.json exists already; return its folder.
 
-    `suffix` distinguishes folders of one case. `data_rank` is the rank whose data a single rank
-    reads; `references` are folders of earlier cases that its gradients are compared with. Raises
+    `workplace` has the site, and the folder of all cases. `suffix` ends the folder's name, as one
+    case may be run in several ways. `data_rank` is the rank whose data a single rank reads;
+    `references` are folders of earlier cases that its gradients are compared with. Raises
     UnsupportedError if the framework does not support the case, VerificationError if the case
     failed.
     """
@@ -117,7 +119,10 @@ def run_case(
 def run_script(
     script: Path, log: Path, limit_seconds: float, arguments: Sequence[str] = ()
 ) -> Optional[int]:
-    """Run a script with all output in `log`; return its exit code, or None at the time limit."""
+    """Run a bash script with these arguments, and write all its output to `log`.
+
+    Returns the exit code, or None if the script was killed after `limit_seconds`.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(
             ["bash", str(script), *arguments],
@@ -137,7 +142,7 @@ def run_script(
 
 
 def list_variant(axes: Axes) -> list[str]:
-    """List the precision, compiler and memory format that are not the default of `parity`."""
+    """List the values of precision, compiler and memory format that are not `parity`'s defaults."""
     default = load_adapter(axes.framework).SUPPORTED["compiler"][0]
     values = ((axes.precision, "fp32"), (axes.compiler, default), (axes.memory_format, "default"))
     return [value for value, plain in values if value != plain]

@@ -117,19 +117,19 @@ class Agreement:
 
     @property
     def names(self) -> list[str]:
-        """The first cells of a row."""
+        """The cells of a table row that name the comparison: framework, model and variant."""
         return [self.framework, self.model, self.variant]
 
     @property
     def verdict(self) -> str:
-        """The problem, or the checks that exceed their tolerance, or "same"."""
+        """The problem, else the checks that exceed their tolerance, joined by "; ", else "same"."""
         if self.problem:
             return self.problem
         return "; ".join(str(check) for check in self.checks if not check.is_within) or "same"
 
     @property
     def largest_difference(self) -> float:
-        """The largest difference over all checks; infinite if one is NaN."""
+        """The largest relative difference of all checks: infinite if one is NaN, 0 for none."""
         differences = [check.difference for check in self.checks]
         return math.inf if any(map(math.isnan, differences)) else max(differences, default=0.0)
 
@@ -139,7 +139,7 @@ class Agreement:
 
 
 def compare_frameworks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:
-    """Compare one framework's run with the reference framework's run of the same case.
+    """Check each quantity of a framework's run against the reference framework's run of the case.
 
     `found` and `expected` are what the two runs wrote to parity.json.
     """
@@ -151,9 +151,10 @@ def compare_frameworks(found: Parity, expected: Parity) -> tuple[ParityCheck, ..
 
 
 def choose_gradient_tolerance(case: Case, gradient_norm: float) -> float:
-    """Return the tolerance of a parameter's gradient, relative to the reference.
+    """Return the tolerance for the relative difference of a gradient from the reference.
 
-    It depends on the case's model, device and precision, and `gradient_norm` of all gradients.
+    It depends on the case's model, device and precision, and on `gradient_norm`, the norm of all
+    gradients of the reference.
     """
     model = load_model(case.model)
     tolerance = widen(model.VERIFICATION.gradient_tolerance, case, GRADIENT_ROUNDINGS)
@@ -170,9 +171,10 @@ def choose_gradient_tolerance(case: Case, gradient_norm: float) -> float:
 
 
 def estimate_kink_change(case: Case) -> float:
-    """Estimate the relative change of gradients when a precision moves values across kinks.
+    """Estimate the relative change of gradients when rounding moves values across kinks.
 
-    A kink is the zero of a ReLU, where its derivative jumps; 0 for models without ReLUs.
+    A kink is the zero of a ReLU, where its derivative jumps. The case's precision rounds; 0 for
+    models without ReLUs.
     """
     # models with batch normalization are those with ReLUs
     relus = RELUS if load_model(case.model).HAS_BATCH_STATISTICS else 0
@@ -202,7 +204,7 @@ def widen(tolerance: float, case: Case, roundings: int = 0) -> float:
 def find_precision_problem(found: Parity) -> str:
     """Return a message if gradients equal those in fp32 too closely for the case's precision.
 
-    Then the framework has probably computed in fp32. "" if not.
+    The framework has then probably computed in fp32. Returns "" if the gradients differ enough.
     """
     precision = found.case.axes.precision
     least = LEAST_ROUNDINGS * get_unit_roundoff(found.case)
@@ -213,10 +215,10 @@ def find_precision_problem(found: Parity) -> str:
 
 
 def compare_ranks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:
-    """Compare a run on two ranks with the same work on one rank.
+    """Check a run on two ranks against the same work on one rank, quantity by quantity.
 
-    `found` contains the difference of its gradients from the expected mean over the ranks;
-    `expected` is a run whose mean losses must be the same.
+    `found` and `expected` are from parity.json: `found` has the difference of its gradients from
+    the mean that is expected; `expected` is a run whose mean losses must be the same.
     """
     return (
         check_gradients(found, widen(DATA_PARALLEL_TOLERANCE, found.case, GRADIENT_ROUNDINGS)),
@@ -232,7 +234,7 @@ def compare_ranks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:
 def check_gradients(found: Parity, tolerance: float) -> ParityCheck:
     """Check the gradients' largest relative difference from the reference against `tolerance`.
 
-    The largest is over all model parameters, as parity.json has it.
+    `found` is from parity.json, which has the largest difference over all model parameters.
     """
     worst = found.gradients[0]
     return ParityCheck("gradients", found.gradient_norm, worst.relative, tolerance, worst.parameter)
@@ -285,14 +287,14 @@ PARITY_HEADER = (
 
 
 def make_parity_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
-    """Make the rows of the parity table, one per comparison: values, differences, and verdict."""
+    """Make the rows of the parity table, one per comparison: name, values, differences, verdict."""
     return [
         [*agreement.names, *_show_parity(agreement), agreement.verdict] for agreement in agreements
     ]
 
 
 def _show_parity(agreement: Agreement) -> list[str]:
-    """Format the checks of a run for the parity table; "-" where there are none."""
+    """Format the checks of a comparison as cells of the parity table, all "-" without checks."""
     if not agreement.checks:
         return ["-"] * (len(PARITY_HEADER) - 4)
     count, *figures, gradients, updates = agreement.checks
@@ -320,7 +322,7 @@ DATA_PARALLEL_HEADER = (
 
 
 def make_data_parallel_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
-    """Make the rows of the data-parallel table, one per comparison: differences, and verdict."""
+    """Make the rows of the data-parallel table, one per comparison: names, differences, verdict."""
     empty = ["-"] * (len(DATA_PARALLEL_HEADER) - 5)
     return [
         [

@@ -54,7 +54,10 @@ PLAIN: Variant = MappingProxyType({})
 def list_variants(
     precisions: Sequence[str], compilers: Sequence[str], memory_formats: Sequence[str]
 ) -> list[Variant]:
-    """List all combinations of these axis values, by axis; an empty list means the default."""
+    """List all combinations of these axis values, each as a dict from axis to value.
+
+    An axis with an empty list is left out, so that it has its default.
+    """
     asked = {"precision": precisions, "compiler": compilers, "memory_format": memory_formats}
     given = {name: values for name, values in asked.items() if values}
     return [dict(zip(given, values)) for values in product(*given.values())]
@@ -68,10 +71,10 @@ def verify_frameworks(
 ) -> tuple[list[Agreement], list[Agreement]]:
     """Run all comparisons; return the lines of the parity and of the data-parallel table.
 
-    Each framework and model is run in each of `variants`. The parity table compares frameworks on
-    one rank, the other two ranks with one. A framework without an environment has one line with
-    the command that creates it. Raises EnvironmentMissingError if the reference framework has no
-    environment.
+    Each framework and model is run in each of `variants`, in the folder of `workplace`. The parity
+    table compares frameworks on one rank, the other two ranks with one. A framework without an
+    environment has one line with the command that creates it. Raises EnvironmentMissingError if the
+    reference framework has no environment.
     """
     missing = find_missing_environment(REFERENCE, workplace.site)
     if missing:
@@ -94,7 +97,10 @@ def verify_frameworks(
 
 
 def collect_proofs(lines: Iterable[Agreement]) -> Proofs:
-    """Return the Proofs, for proofs.json: the comparisons of tables that found the same work."""
+    """Return the comparisons that found the same results as the reference, for proofs.json.
+
+    `lines` are those of both tables.
+    """
     found = [line.found for line in lines if line.found and line.is_same]
     return Proofs(
         tuple(
@@ -129,7 +135,9 @@ def verify_parity(
 ) -> Agreement:
     """Compare one rank of a framework with one rank of the reference framework in fp32.
 
-    With `is_clipped`, gradients are clipped by their global norm.
+    With `is_clipped`, gradients are clipped by their global norm. `workplace` has the site and the
+    folder; `variant` has values of axes, such as the precision. Returns a line of the parity table,
+    which has the problem if a run failed.
     """
     case = make_case(framework, model, workplace.site, is_clipped, variant)
     name = _name(case, "clip" if is_clipped else "no clip")
@@ -151,10 +159,11 @@ def verify_data_parallel(
 ) -> Agreement:
     """Compare two ranks that have different data with the same work on one rank.
 
-    `distribution` is the gradient_sync, such as "horovod". The reference is one rank with both
-    batches joined. For a model with batch normalization, whose statistics are per rank, it is the
-    mean of the gradients of one rank with each batch, and for the losses the reference framework's
-    run on two ranks.
+    `distribution` is the gradient_sync, such as "horovod"; `variant` has values of other axes. The
+    reference is one rank with both batches joined. For a model with batch normalization, whose
+    statistics are per rank, it is the mean of the gradients of one rank with each batch, and for
+    the losses the reference framework's run on two ranks. Returns a line of the data-parallel
+    table.
     """
     alone = make_case(framework, model, workplace.site, variant=variant)
     pair = _vary(alone, topology=str(Topology(1, 2)), gradient_sync=distribution)
@@ -232,7 +241,7 @@ def _move_to_reference(case: Case) -> Case:
 
 
 def _name(case: Case, what: str) -> str:
-    """Name a line of a table: `what`, and the case's precision, compiler and memory format."""
+    """Name a line of a table: `what`, then the values of `list_variant`, such as "clip, bf16"."""
     return ", ".join([what, *list_variant(case.axes)])
 
 
