@@ -161,7 +161,7 @@ NO_RULE = PublisherRule("", lambda parsed, identity: 0.0)
 
 
 def list_formats() -> List[str]:
-    """Return the sorted names of all formats."""
+    """Return the sorted names of all log formats of the package."""
     names = (path.stem for path in _find_folder().iterdir() if path.suffix in _SUFFIXES)
     return sorted({name for name in names if not name.startswith("_")})
 
@@ -171,9 +171,10 @@ def _find_folder() -> Path:
 
 
 def load_format(name: str, tables: Tables = NO_TABLES) -> "Format":
-    """Return a format's module, or the format that its table declares.
+    """Return a log format's module, or the format that its table declares.
 
-    `tables` are the user's own formats. Raises FormatError for an unknown name or invalid table.
+    `tables` has the user's own formats by name. Raises FormatError for an unknown name or invalid
+    table.
     """
     if name not in tables and (_find_folder() / f"{name}.py").exists():
         return cast("Format", import_module(f"{FORMATS}.{name}"))
@@ -190,7 +191,7 @@ def load_format(name: str, tables: Tables = NO_TABLES) -> "Format":
 def find_formats(lines: Iterable[LogLine], tables: Tables = NO_TABLES) -> List[str]:
     """Return the sorted names of all formats whose SIGNATURE matches a line; reads the whole log.
 
-    If one of the user's own formats (`tables`) matches, only these are returned.
+    `tables` has the user's own formats by name; if one of these matches, only these are returned.
     """
     names = {*list_formats(), *tables}
     signatures = {name: load_format(name, tables).SIGNATURE for name in names}

@@ -193,7 +193,7 @@ def make_format(name: str, table: Table) -> TableFormat:
 
 
 def _get_pattern(entry: Any) -> Pattern[str]:
-    """Return the pattern of an entry of a format's lines: itself, or with a handler."""
+    """Return the pattern of an entry of a format's lines: a pattern, or (pattern, handler)."""
     return cast("Pattern[str]", entry[0] if isinstance(entry, tuple) else entry)
 
 
@@ -239,7 +239,7 @@ def _check(where: str, table: Table, kind: str, *needed: str) -> None:
 
 
 def _compile(where: str, pattern: str) -> Pattern[str]:
-    """Compile a pattern of a format's table, with parts such as `{NUMBER}` put in.
+    """Compile a pattern of a format's table; `{NUMBER}` and others stand for patterns of PIECES.
 
     Raises FormatError, with the place `where`, if it is invalid.
     """
@@ -255,7 +255,7 @@ def _compile(where: str, pattern: str) -> Pattern[str]:
 
 @contextmanager
 def _named_errors(where: str) -> Iterator[None]:
-    """Raise FormatError, with the place `where`, for an invalid regular expression."""
+    """Convert errors of regular expressions in this context to FormatError at the place `where`."""
     try:
         yield
     except (re.error, OverflowError, RecursionError) as error:
@@ -285,7 +285,7 @@ def _make_lines(where: str, lines: Sequence[Table]) -> List[Any]:
 
 
 def _make_entries(where: str, line: Table) -> List[Any]:
-    """Return the (pattern, handler) entries of one of a format's lines."""
+    """Return the (pattern, handler) entries of one of a format's lines; `where` is its place."""
     if line.get("parameters"):
         return [PARAMETERS]
     if "dll" in line:
@@ -517,8 +517,8 @@ def _list_values(
 ) -> Sequence[Tuple[int, float]]:
     """Return (steps, value) pairs from which to make a window of this `kind`.
 
-    "total" is the last throughput of the whole run, "running" the running mean on the last line;
-    otherwise each line after the warm-up has a pair.
+    Values are rates or seconds, by the run's unit. "total" is the last throughput of the whole run,
+    "running" the running mean on the last line; otherwise each line after the warm-up has a pair.
     """
     if not marks and kind != "total":
         return []
@@ -575,7 +575,7 @@ def find_end(run: TimedRun, end: Table) -> str:
 def _find_last_epoch(run: TimedRun, name: str) -> str:
     """Return a message if the log lacks the end of the last epoch, or "".
 
-    `name` is that of the fact with the number of epochs.
+    `name` is that of the fact (what the log states) with the number of epochs, which count from 0.
     """
     announced, begun = run.read_count(name), run.last[0]
     if not announced:
@@ -610,8 +610,8 @@ def _find_short_epoch(run: TimedRun, end: Table) -> str:
 def _find_short_rank(run: TimedRun, reaches: Sequence[str]) -> str:
     """Return a message about a rank that ends before the announced epoch and step, or "".
 
-    `reaches` names the facts that announce them: the number of epochs, which count from 0, and the
-    last step, or the last step alone.
+    `reaches` names the facts (what the log states) that announce them: the number of epochs, which
+    count from 0, and the last step, or the last step alone.
     """
     last = [int(run.facts[name]) for name in reaches]
     if len(last) > 1:

@@ -75,7 +75,7 @@ class FailureScan:
         self._traceback = _Traceback(-1)
 
     def find_failure(self, is_complete: bool) -> str:
-        """Return the message of the failure, or "" if there is none.
+        """Return the message of the failure that the lines so far show, or "" if there is none.
 
         An allocator's message with a severity is a failure only if the run did not reach its end
         (`is_complete`).

@@ -31,7 +31,7 @@ class MatchClock:
         self._slow_seconds = 0
 
     def watch(self, lines: Iterable[LogLine]) -> Iterator[LogLine]:
-        """Yield the lines, and note their number and length."""
+        """Yield the lines, and note their number and length, which limit the time to match them."""
         for line in lines:
             self.line = line.text
             self._characters += _LINE_CHARACTERS + len(line.text)
@@ -40,7 +40,10 @@ class MatchClock:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Raise SlowMatchError as soon as lines take too long; without effect in other threads."""
+        """Raise SlowMatchError as soon as matching the lines in this context takes too long.
+
+        Without effect in other threads than the main one.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return

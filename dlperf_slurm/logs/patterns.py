@@ -65,7 +65,7 @@ def parse_number(text: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Parse a time that DATE_TIME or GLOG_TIME matched into seconds, ignoring time zones.
+    """Parse a time that DATE_TIME or GLOG_TIME matched into seconds since 1970, as if it were UTC.
 
     Times without a year are in 1972, which has a 29th of February.
     """
@@ -85,7 +85,7 @@ def subtract_times(end: float, start: float) -> float:
 
 
 def parse_namespace(text: str) -> Dict[str, str]:
-    """Parse the arguments of an argparse `Namespace(...)`, without the quotes around strings."""
+    """Parse the arguments of an argparse `Namespace(...)` to name -> value, without quotes."""
     return {name: value.strip("'\"") for name, value in _ARGUMENT.findall(text)}
 
 
@@ -103,7 +103,10 @@ def is_true(parameters: Mapping[str, str], name: str) -> bool:
 
 
 def get_precision(parameters: Mapping[str, str], *flags: str) -> str:
-    """Return amp-fp16 if one of these `flags` is true, else fp32; "" if the log has none."""
+    """Return amp-fp16 if one of these `flags` is true, fp32 if none is; "" if the log has none.
+
+    `parameters` are what the log states, by name.
+    """
     if not any(flag in parameters for flag in flags):
         return ""
     return "amp-fp16" if any(is_true(parameters, flag) for flag in flags) else "fp32"

@@ -37,10 +37,10 @@ def round_significantly(value: float, digits: int) -> float:
 
 
 def time_steps(times: Sequence[float], first: int, last: int, samples_per_step: int) -> float:
-    """Return samples/s between the `first` and the `last` of the times, one per step, from 1.
+    """Return samples/s between the times of two steps, number `first` and `last`, counted from 1.
 
-    Raises RuleError if the log has fewer lines, if the time does not increase, or without a batch
-    size.
+    There is one time for each step. Raises RuleError if the log has fewer times, if the time does
+    not increase, or without a batch size (`samples_per_step`).
     """
     taken = take_values(times, first - 1, last)
     seconds = subtract_times(taken[-1], taken[0])
@@ -57,11 +57,12 @@ def average_lines(
     series: str = "",
     line_digits: Optional[int] = None,
 ) -> Compute:
-    """Make a rule: the mean of the values on timed lines, `values[start:stop]`.
+    """Return a publisher's rule: the mean of the values on timed lines, `values[start:stop]`.
 
     `series` names printed figures to take instead. With `is_per_device` the mean is multiplied by
-    the number of devices; `digits` rounds the result, `line_digits` each value. The rule raises
-    RuleError if the log has fewer values, or if the number of devices is needed and missing.
+    the number of devices; `digits` rounds the result, `line_digits` each value. The rule is a
+    function of the parsed log and its settings; it raises RuleError if the log has fewer values, or
+    if the number of devices is needed and missing.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:
@@ -77,9 +78,10 @@ def average_lines(
 
 
 def average_seconds(start: int, stop: Optional[int] = None) -> Compute:
-    """Make a rule: the global batch size over the mean of the timed lines' `seconds[start:stop]`.
+    """Return a rule: the global batch size over the mean of the timed lines' `seconds[start:stop]`.
 
-    The rule raises RuleError if the log has fewer lines, or without times or batch size above 0.
+    The rule is a function of the parsed log and its settings; it raises RuleError if the log has
+    fewer lines, or without times or batch size above 0.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:
@@ -92,10 +94,11 @@ def average_seconds(start: int, stop: Optional[int] = None) -> Compute:
 
 
 def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
-    """Make a rule: samples/s from timed line `first` to line `last`, if each line is of one step.
+    """Return a rule: samples/s from timed line `first` to line `last`, if each line is of one step.
 
     Counts from 1, and only lines with a time whose step is above `after_step`; rounds to 2
-    decimals. The rule raises RuleError as `time_steps` does.
+    decimals. The rule is a function of the parsed log and its settings, and raises RuleError as
+    `time_steps` does.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:
@@ -108,9 +111,10 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
 
 
 def time_between(first: int, last: int) -> Compute:
-    """Make a rule: samples/s between the times of step `first` and step `last`, to 2 decimals.
+    """Return a rule: samples/s between the times of step `first` and step `last`, to 2 decimals.
 
-    The rule raises RuleError if the time of one of the steps is missing.
+    The rule is a function of the parsed log and its settings, and raises RuleError if the time of
+    one of the steps is missing.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:

@@ -312,14 +312,14 @@ def _import_run(
 def complete_identity(settings: Identity, stated: Identity, named: Identity) -> Identity:
     """Return the settings of a run, each from the first source that has it, else inferred.
 
-    The sources are the user's `settings`, those `stated` in the log, and those in its path
-    (`named`).
+    The sources are, in this order, the user's `settings`, those `stated` in the log, and those in
+    its path (`named`).
     """
     return _infer_settings(_merge(settings, stated, named))
 
 
 def _merge(*identities: Identity) -> Identity:
-    """Merge identities: each field has the first value that is not empty or 0."""
+    """Merge settings of a run: each field has the first value that is not empty or 0."""
     return Identity(
         **{
             key.name: next(
@@ -361,7 +361,7 @@ def _find_contradictions(settings: Identity, told: Identity, named: Identity) ->
 def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
     """Return (status, reason) if settings or steps that the throughput needs are missing.
 
-    Else (OK, "").
+    The status is MEASURED without settings, FAILED without steps. Else returns (OK, "").
     """
     if not windows:
         return FAILED, "the log has too few timed steps, or no time between them, after the warm-up"

@@ -104,9 +104,10 @@ class SettingScan:
                 self._stated.setdefault(name, set()).add(value)
 
     def finish(self) -> Dict[str, str]:
-        """Return the value of each stated setting; of different values that in _STRONGER.
+        """Return the value of each setting that the log states, by name.
 
-        A setting with different values of which none is in _STRONGER is left out.
+        A setting with different values has the one that _STRONGER prefers; it is left out if that
+        is not among them.
         """
         return {
             name: _STRONGER[name] if _STRONGER.get(name) in values else next(iter(values))

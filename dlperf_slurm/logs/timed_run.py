@@ -148,7 +148,10 @@ class TimedRun:
 
     @property
     def last(self) -> Position:
-        """The furthest position in training of all ranks; there must be a timed line."""
+        """The furthest position in training of all ranks, such as (step,) or (epoch, step).
+
+        There must be a timed line.
+        """
         return max(marks[-1].position for marks in self.marks.by_rank.values())
 
     def read_count(self, *names: str) -> int:
@@ -159,7 +162,7 @@ class TimedRun:
         return is_true(self.facts, name)
 
     def find_precision(self, name: str) -> str:
-        """Return this project's name of the precision in the fact `name`, or ""."""
+        """Return this project's name of the precision in the fact `name`; "" if it is unknown."""
         return PRECISIONS.get(self.facts.get(name, ""), "")
 
     def keep(self, name: str, figure: float) -> None:
@@ -271,8 +274,8 @@ def find_missing_steps(found: int, announced: int, interval: int = 1) -> str:
 def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int) -> str:
     """Return a message if the last line of a complete run is missing, or "".
 
-    `announced` and `interval` name the facts with the run's steps and the steps between lines;
-    `first_step` is the number of the first step, 0 or 1.
+    `announced` and `interval` name the facts (what the log states) with the run's steps and the
+    steps between lines; `first_step` is the number of the first step, 0 or 1.
     """
     steps, per_line = run.read_count(announced), run.read_count(interval) or 1
     if not steps:
@@ -344,7 +347,7 @@ def _take_mark(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
 
 
 def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Pattern[str], Handler]:
-    """Return a pattern with its handler that ignores a log's last line if that may be cut short."""
+    """Return the pattern, and a handler that ignores a log's last line if that may be cut short."""
 
     def handle(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
         if not line.is_last_unended:

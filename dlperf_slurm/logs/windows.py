@@ -53,9 +53,10 @@ def _format_figure(value: float) -> str:
 def make_rate_window(
     rank: int, rates: Iterable[Interval], is_per_device: bool = False
 ) -> Tuple[Window, ...]:
-    """Make the Window of printed rates, (steps, samples/s): their harmonic mean weighted by steps.
+    """Make a rank's window of measured steps from printed rates, (steps, samples/s).
 
-    Empty without rates. If one of the rates is 0, `samples_per_s` is 0.
+    Its rate is their harmonic mean weighted by steps, or 0 if one of them is 0. Empty without
+    rates.
     """
     taken = list(rates)
     steps = sum(count for count, _ in taken)
@@ -78,16 +79,20 @@ def make_printed_window(
 def make_warm_rate_window(
     rank: int, intervals: Sequence[Interval], is_per_device: bool = False
 ) -> Tuple[Window, ...]:
-    """Make the Window of intervals (steps, samples/s) after the warm-up; empty if none is left."""
+    """Make a rank's window of measured steps from intervals (steps, samples/s) after the warm-up.
+
+    Empty if none is left.
+    """
     return make_rate_window(rank, drop_warmup(intervals), is_per_device)
 
 
 def make_warm_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make the Window of intervals (steps, seconds) after the warm-up; empty if none is left.
+    """Make a rank's window of measured steps from intervals (steps, seconds) after the warm-up.
 
-    Each step counts as `micro_batches` steps: batches of gradient accumulation.
+    Empty if none is left. Each step counts as `micro_batches` steps: batches of gradient
+    accumulation.
     """
     return make_seconds_window(rank, drop_warmup(intervals), micro_batches)
 
@@ -95,13 +100,14 @@ def make_warm_window(
 def make_time_window(
     rank: int, marks: Sequence[Mark], warmup_marks: int = 0, micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make the Window of the summed times between timed lines of the same epoch.
+    """Make a rank's window of measured steps from the times between timed lines of the same epoch.
 
     The first interval of an epoch, whose start time is not in the log, is left out, and so is the
     time between epochs. The last of the first `warmup_marks` lines begins the window; a log with no
-    more lines than these has only its first interval left out. An interval of one step is a step
-    time. An interval whose position does not advance counts as many steps as the shortest one. Each
-    step counts as `micro_batches` steps. Empty without intervals, and if time goes back.
+    more lines than these has only its first interval left out. An interval whose position does not
+    advance counts as many steps as the shortest one. Each step counts as `micro_batches` steps. If
+    each interval has one step, they are the step times. Empty without intervals, and if time goes
+    back.
     """
     warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
     intervals = list_timed(warm)
@@ -114,9 +120,10 @@ def make_time_window(
 
 
 def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, ...]:
-    """Make the Window of the times on timed lines, or of their rates if some have no time.
+    """Make a rank's window of measured steps from the times on timed lines.
 
-    The first interval of an epoch is left out, as in `make_time_window`.
+    If a line has no time, it is made from the rates on them. The first interval of an epoch is left
+    out, as in `make_time_window`.
     """
     if all(mark.time > 0 for mark in marks):
         return make_time_window(rank, marks)
@@ -126,9 +133,10 @@ def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, 
 def make_seconds_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make the Window of intervals (steps, seconds); empty if the seconds sum to 0.
+    """Make a rank's window of measured steps from intervals (steps, seconds).
 
-    Each step counts as `micro_batches` steps: batches of gradient accumulation.
+    Empty if the seconds sum to 0. Each step counts as `micro_batches` steps: batches of gradient
+    accumulation.
     """
     steps, seconds = sum(count for count, _ in intervals), sum(taken for _, taken in intervals)
     if steps <= 0 or seconds <= 0:
@@ -143,8 +151,8 @@ def make_seconds_window(
 def drop_warmup(intervals: Sequence[Interval], warmup_steps: int = -1) -> List[Interval]:
     """Return the intervals that begin after the warm-up; none if it ends in the last one.
 
-    The warm-up has `warmup_steps`; if these are negative, WARMUP_STEPS or a quarter of fewer than
-    80 steps, and at least the first interval.
+    The warm-up has `warmup_steps`. If these are negative, it has WARMUP_STEPS or a quarter of all
+    steps, whichever is less, but at least the first interval.
     """
     if warmup_steps < 0:
         warmup_steps = max(min(WARMUP_STEPS, sum(steps for steps, _ in intervals) // 4), 1)
@@ -214,9 +222,9 @@ def count_steps(marks: Sequence[Mark]) -> List[int]:
 def count_timed_steps(marks: Sequence[Mark]) -> List[int]:
     """Return the steps that each line's seconds cover; the first line gets those of the second.
 
-    Where a line is lost, the steps since the line before are several intervals, but the seconds are
-    those of one. Lines that number intervals show this; otherwise the seconds must be nearer to
-    those of one interval.
+    If a line is lost, the steps since the line before are those of several intervals, but the
+    seconds are those of one: the steps of one interval are returned. The numbers of intervals on
+    lines show this; without them, seconds do that are nearer to those of one interval.
     """
     gaps = count_steps(marks)[1:]
     passed = [
