@@ -67,7 +67,7 @@ RUNTIMES: dict[str, MakeParts] = {}
 
 
 def parse_mount(text: str) -> Mount:
-    """Parse a mount: "/folder", or "/folder/on/host:/in/container"."""
+    """Parse a mount: "/folder/on/host:/in/container", or "/folder" for the same path in both."""
     source, _, target = text.partition(":")
     return Mount(source, target or source)
 
@@ -79,13 +79,19 @@ def _register(make_parts: MakeParts) -> MakeParts:
 
 @_register
 def apptainer(start: ContainerStart) -> ContainerOptions:
-    """Return the prefix of each rank's command that starts Apptainer (apptainer-exec(1))."""
+    """Return the prefix of each rank's command that starts Apptainer (apptainer-exec(1)).
+
+    `start` has the image, its options and its mounts.
+    """
     return _make_singularity_parts("apptainer", start)
 
 
 @_register
 def singularity(start: ContainerStart) -> ContainerOptions:
-    """Return the prefix of each rank's command that starts SingularityCE (singularity-exec(1))."""
+    """Return the prefix of each rank's command that starts SingularityCE (singularity-exec(1)).
+
+    `start` has the image, its options and its mounts.
+    """
     return _make_singularity_parts("singularity", start)
 
 
@@ -98,10 +104,11 @@ def _make_singularity_parts(program: str, start: ContainerStart) -> ContainerOpt
 
 @_register
 def charliecloud(start: ContainerStart) -> ContainerOptions:
-    """Return the command that starts a Charliecloud container for each rank (ch-run(1)).
+    """Return the prefix of each rank's command that starts a Charliecloud container (ch-run(1)).
 
-    The container inherits the environment. ch-run has no entry points. The mount points must exist
-    in the image, unless `options` create them.
+    `start` has the image, its options and its mounts. The container inherits the environment.
+    ch-run has no entry points. The mount points must exist in the image, unless `options` create
+    them.
     """
     binds = [f"--bind={mount}" for mount in start.all_mounts]
     return ContainerOptions(wrapper=["ch-run", *start.options, *binds, start.image, "--"])
@@ -111,25 +118,25 @@ def charliecloud(start: ContainerStart) -> ContainerOptions:
 def environment(start: ContainerStart) -> ContainerOptions:
     """Return the srun option `--environment` of CSCS's Container Engine.
 
-    The environment definition file (`image`) also defines all mounts.
+    Its value is the environment definition file (`start.image`), which also defines all mounts.
     """
     return ContainerOptions(launcher_flags=[f"--environment={start.image}", *start.options])
 
 
 @_register
 def podman(start: ContainerStart) -> ContainerOptions:
-    """Return the command that starts a Podman container for each rank (podman-run(1)).
+    """Return the prefix of each rank's command that starts a Podman container (podman-run(1)).
 
-    The container uses the host's network.
+    `start` has the image, its options and its mounts. The container uses the host's network.
     """
     return _make_podman_parts("podman", start)
 
 
 @_register
 def podman_hpc(start: ContainerStart) -> ContainerOptions:
-    """Return the command that starts a container of NERSC's podman-hpc for each rank.
+    """Return the prefix of each rank's command that starts a container of NERSC's podman-hpc.
 
-    The source is github.com/NERSC/podman-hpc.
+    `start` has the image, its options and its mounts. The source is github.com/NERSC/podman-hpc.
     """
     return _make_podman_parts("podman-hpc", start)
 
@@ -151,8 +158,9 @@ def _make_podman_parts(program: str, start: ContainerStart) -> ContainerOptions:
 def pyxis(start: ContainerStart) -> ContainerOptions:
     """Return the options that Pyxis adds to srun to start an Enroot container (NVIDIA/pyxis).
 
-    An image's own values of variables would win over those of the job: with another PYTHONPATH,
-    other code than the run's copy would run. --container-env is known since Pyxis 0.15.
+    `start` has the image, its options and its mounts. An image's own values of variables would win
+    over those of the job: with another PYTHONPATH, other code than the run's copy would run.
+    --container-env is known since Pyxis 0.15.
     """
     mounts = ",".join(map(str, start.all_mounts))
     entrypoint = "--container-entrypoint" if start.has_entrypoint else "--no-container-entrypoint"
@@ -164,10 +172,10 @@ def pyxis(start: ContainerStart) -> ContainerOptions:
 
 @_register
 def shifter(start: ContainerStart) -> ContainerOptions:
-    """Return the command that starts a Shifter container for each rank, and an sbatch option.
+    """Return the prefix of each rank's command that starts Shifter, and an sbatch option.
 
-    Shifter itself mounts the site's file systems. The sbatch option makes nodes load the image
-    before the job starts (docs.nersc.gov).
+    `start` has the image, its options and its mounts. Shifter itself mounts the site's file
+    systems. The sbatch option makes nodes load the image before the job starts (docs.nersc.gov).
     """
     volumes = [f"--volume={mount}" for mount in start.mounts]
     entrypoint = ["--entrypoint"] if start.has_entrypoint else []
@@ -181,6 +189,6 @@ def shifter(start: ContainerStart) -> ContainerOptions:
 def uenv(start: ContainerStart) -> ContainerOptions:
     """Return the srun option `--uenv`, which mounts a CSCS user environment.
 
-    `options` of the container may select a view.
+    Its value is `start.image`; `start.options` may select a view.
     """
     return ContainerOptions(launcher_flags=[f"--uenv={start.image}", *start.options])

@@ -58,7 +58,10 @@ class Launcher:
     starts_nodes: bool = False
 
     def count_tasks_per_node(self, topology: Topology) -> int:
-        """Return the number of Slurm tasks to request on each node."""
+        """Return the number of Slurm tasks to request on each node: one per device, or 1.
+
+        It is 1 if the launcher starts the ranks of a node itself, as torchrun does.
+        """
         return 1 if self.starts_nodes else topology.devices_per_node
 
 
@@ -77,7 +80,7 @@ def _register(*joinings: str, starts_nodes: bool = False) -> Callable[[MakeComma
 def command(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Return the command line that starts ranks by the site's own command, such as `ibrun -n 16`.
 
-    Raises InputError if the site has none.
+    `program` is the command line of each rank. Raises InputError if the site has no such command.
     """
     if not ranks.command:
         raise InputError(
@@ -91,8 +94,9 @@ def command(ranks: RankLayout, program: Sequence[str]) -> list[str]:
 def mpirun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Return the command line that starts ranks by Open MPI's mpirun, with or without Slurm.
 
-    mpirun ends all ranks if one fails. The site's flags replace the default placement, in which
-    each rank may use all cores of its node (Open MPI would bind it to a single one).
+    `program` is the command line of each rank. mpirun ends all ranks if one fails. The site's flags
+    replace the default placement, in which each rank may use all cores of its node (Open MPI would
+    bind it to a single one).
     """
     placement = ["--map-by", f"ppr:{ranks.topology.devices_per_node}:node:OVERSUBSCRIBE"]
     flags = ranks.flags or [*placement, "--bind-to", "none"]
@@ -103,8 +107,8 @@ def mpirun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
 def srun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Return the command line that starts ranks as the tasks of one Slurm step (srun(1)).
 
-    --cpus-per-task is explicit because srun stopped inheriting it from sbatch in Slurm 22.05, and
-    inherits it again since 23.11.
+    `program` is the command line of each rank. --cpus-per-task is explicit because srun stopped
+    inheriting it from sbatch in Slurm 22.05, and inherits it again since 23.11.
     """
     has_placement = any(flag.startswith(("--distribution", "-m")) for flag in ranks.flags)
     return [

@@ -43,9 +43,10 @@ def strip_controls(text: str) -> str:
 
 
 def break_workflow_commands(text: str) -> str:
-    """In a job of GitHub Actions, break what its runner would take for commands in a log.
+    """In a job of GitHub Actions, break texts that its runner would take for commands in a log.
 
-    Such as "::stop-commands::x" at the start of a line, or "##[add-mask]x" anywhere.
+    Such as "::stop-commands::x" at the start of a line, or "##[add-mask]x" anywhere: a space is put
+    in. Elsewhere, the text is returned unchanged.
     """
     if "GITHUB_ACTIONS" not in os.environ:
         return text

@@ -170,9 +170,10 @@ def run_client(
     keep_open: Sequence[int] = (),
     inherit: Collection[str] = (),
 ) -> str:
-    """Run a Slurm client command and return its output; raises SchedulerError on error or timeout.
+    """Run a Slurm client command and return its standard output.
 
-    The command inherits the descriptors in `keep_open` and the SBATCH_ variables in `inherit`.
+    The command inherits the descriptors `keep_open` and the SBATCH_ variables named in `inherit`.
+    Raises SchedulerError if it fails, is missing, or takes longer than `timeout_seconds`.
     """
     # imported here, as a run that has ended asks no scheduler
     import subprocess
@@ -208,7 +209,7 @@ def run_client(
 
 
 def add_hint(message: str) -> str:
-    """Append to an error message of a Slurm client a hint in parentheses, if one fits."""
+    """Return an error message of a Slurm client, with a hint in parentheses if one fits."""
     hint = next((hint for signs, hint in _HINTS if re.search(signs, message)), "")
     if _TOKEN in os.environ and _PERHAPS_REFUSED.search(message):
         hint = _describe_expired_token() or _NEW_TOKEN
@@ -259,7 +260,8 @@ def parse_job_id(answer: str) -> str:
 def cancel_jobs(job_ids: Sequence[str], clusters: str = "", job_name: str = "") -> None:
     """Cancel jobs with scancel; if `job_name` is set, only those of `job_ids` with that name.
 
-    Raises SchedulerError if Slurm refuses.
+    `clusters` names their cluster, '' for that of this host. Raises SchedulerError if Slurm
+    refuses.
     """
     name = [f"--name={job_name}"] if job_name else []
     run_client(["scancel", *get_cluster_option(clusters), *name, *job_ids])
@@ -268,7 +270,8 @@ def cancel_jobs(job_ids: Sequence[str], clusters: str = "", job_name: str = "") 
 def read_cluster_config(clusters: str = "") -> dict[str, str]:
     """Read the cluster's configuration as key -> value, such as ClusterName and MaxArraySize.
 
-    Raises SchedulerError if the cluster does not answer.
+    `clusters` names the cluster, '' for that of this host. Raises SchedulerError if the cluster
+    does not answer.
     """
     return parse_config(run_client(["scontrol", *get_cluster_option(clusters), "show", "config"]))
 
@@ -282,7 +285,8 @@ def parse_config(output: str) -> dict[str, str]:
 def read_boot_times(clusters: str = "") -> dict[str, str]:
     """Return when each node of the cluster was booted, as ISO 8601 in local time, by node name.
 
-    The time is "" if Slurm does not know it. The result is empty if the cluster does not answer.
+    `clusters` names the cluster, '' for that of this host. The time is "" if Slurm does not know
+    it. The result is empty if the cluster does not answer.
     """
     command = ["scontrol", *get_cluster_option(clusters), "--all", "--oneliner", "show", "node"]
     try:

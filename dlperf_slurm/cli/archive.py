@@ -52,7 +52,10 @@ def run_archive(options: argparse.Namespace) -> None:
 
 
 def refuse_unfinished(run: "Run") -> None:
-    """Raise InputError, which says how to end the run, if array tasks of the run have not ended."""
+    """Raise InputError, which says how to end the run, if array tasks of the run have not ended.
+
+    Raises SchedulerError if Slurm does not answer.
+    """
     from dlperf_slurm.scheduler.state import count_states
     from dlperf_slurm.scheduler.track import Tracker
 

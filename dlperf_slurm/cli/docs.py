@@ -27,7 +27,10 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_docs(options: argparse.Namespace) -> None:
-    """Print a page as Markdown, formatted and in a pager on a terminal; without one, the list."""
+    """Print a page of the documentation, or a section, as Markdown; without a page, list the pages.
+
+    On a terminal, it is formatted and shown in a pager.
+    """
     pages = {path.stem: path for path in sorted(_find_folder().glob("*.md"))}
     if options.page is None:
         for name, path in pages.items():

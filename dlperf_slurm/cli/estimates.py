@@ -37,8 +37,8 @@ def describe_local_run(
 ) -> list[str]:
     """Return lines that describe a local run before it starts: site, cases, repeats, time.
 
-    Raises InputError if array tasks would exceed their time limit, estimated from earlier runs or
-    from the FLOPs of their model.
+    `within_seconds` is the time of --within, 0 without it. Raises InputError if array tasks would
+    exceed their time limit, estimated from earlier runs or from the FLOPs of their model.
     """
     from dlperf_slurm.config.site import explain_choice
     from dlperf_slurm.jobs.durations import write_duration

@@ -23,8 +23,8 @@ def advise(
 ) -> Iterator[None]:
     """Append "To continue:" and `command` to errors of these kinds that leave the context.
 
-    A message that already ends with a command for the same run directory, the last word of
-    `command`, is not changed.
+    An OSError is raised again as an InputError. A message that already ends with a command for the
+    same run directory, the last word of `command`, is not changed.
     """
     try:
         yield
@@ -45,8 +45,9 @@ def follow_run(
 ) -> None:
     """Follow a run to its end as `follow_to_end` does, then print and write its report.
 
-    The parameters are those of `follow_to_end`. Raises SchedulerError at the end if Slurm refused
-    array jobs.
+    `before` are the array tasks (`RunTask.marker`) that ended before a retry; `is_own` is False for
+    a run that this user did not start here. Raises SchedulerError at the end if Slurm refused array
+    jobs.
     """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.cli.sweep import show_nodes
@@ -69,7 +70,7 @@ def follow_to_end(
     """Show a run's progress to its end, submit waiting array jobs, and retry failed array tasks.
 
     If this user did not start the run here (`is_own` is False), nothing is released or retried.
-    Array tasks in `before` that have ended are not counted as progress.
+    Array tasks in `before` (`RunTask.marker`) that have ended are not counted as progress.
     """
     from dlperf_slurm.jobs.disk_space import convert_disk_full_error
     from dlperf_slurm.reports.progress import show_progress
@@ -116,7 +117,7 @@ def follow_to_end(
 
 
 def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
-    """Release nothing, and return no lines: the `Releaser.release` for another user's run."""
+    """Release no held job, and return no lines: the `Releaser.release` for another user's run."""
     return []
 
 

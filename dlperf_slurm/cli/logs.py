@@ -57,7 +57,7 @@ def add_commands(commands: "Commands") -> None:
 def run_import_logs(options: argparse.Namespace) -> None:
     """Read logs of runs made elsewhere, and write a run directory with their results.
 
-    Raises CasesFailedError for a log of an incomplete run.
+    With --dry-run, only print them. Raises CasesFailedError for a log of an incomplete run.
     """
     from dlperf_slurm.contract.record import OK
     from dlperf_slurm.logs import FormatError
@@ -102,7 +102,7 @@ def run_import_logs(options: argparse.Namespace) -> None:
 
 
 def _describe(run: "ImportedRun") -> dict[str, object]:
-    """Return the JSON object of an imported run."""
+    """Return an imported run as JSON object: status, throughputs, `identity` (settings), notes."""
     return {
         "log": run.log,
         "format": run.format_name,
@@ -180,7 +180,7 @@ def _make_row(run: "ImportedRun", folder: str) -> list[str]:
 
 
 def _format_figure(value: Optional[float]) -> str:
-    """Format a rate such as samples/s: two decimals, or four significant digits below 1."""
+    """Format a rate such as samples/s: 2 decimals, or 4 significant digits below 1; '' for None."""
     if value is None:
         return ""
     decimals = 3 - math.floor(math.log10(value)) if 0 < value < 1 else 2
@@ -188,7 +188,7 @@ def _format_figure(value: Optional[float]) -> str:
 
 
 def _describe_difference(ours: Optional[float], publisher: Optional[float]) -> str:
-    """Format by how many percent the publisher's throughput differs from ours.
+    """Format by how many percent the publisher's throughput differs from ours, such as "+1.2%".
 
     '' if the two are nearly the same, or one is unknown.
     """

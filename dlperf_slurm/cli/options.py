@@ -28,7 +28,8 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Add a command, or an action of one such as `env create`, and return its parser.
 
-    `text` is the help text, above the options and in the list; by default that of COMMANDS.
+    `commands` are argparse's subparsers, and `handler` runs the command. `text` is the help text,
+    above the options and in the list; by default that of COMMANDS.
     """
     text = text or COMMANDS[name][1]
     command = commands.add_parser(
@@ -49,7 +50,10 @@ def _make_formatter(prog: str) -> argparse.HelpFormatter:
 def add_actions(
     commands: "Commands", name: str, text: str = "", metavar: str = "ACTION"
 ) -> "Commands":
-    """Add a command that requires an action (`env create`); return what to add actions to."""
+    """Add a command that requires an action (`env create`); return what to add actions to.
+
+    `text` is the help text of the command, `metavar` the word for an action in it.
+    """
     command = add_command(commands, name, None, text)
     return command.add_subparsers(title=f"{metavar.lower()}s", metavar=metavar, required=True)
 
@@ -70,14 +74,14 @@ def add_set_option(
     parser: argparse.ArgumentParser,
     text: str = "set one value of the site, or of the matrix: protocol.repeats=3",
 ) -> None:
-    """Add the option --set, for values of a site or matrix unless `text` says otherwise."""
+    """Add the option --set, for values of a site or matrix; `text` is its help text."""
     add_repeated_option(parser, "--set", "KEY=VALUE", text)
 
 
 def add_repeated_option(
     parser: argparse.ArgumentParser, option: str, metavar: str, text: str
 ) -> None:
-    """Add an option that may be given several times; its value is the list of all values."""
+    """Add an option that may be given several times; its value is the list of all values, or []."""
     parser.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
 
@@ -87,7 +91,7 @@ def add_json_option(parser: argparse.ArgumentParser, text: str = "print JSON") -
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options --json and --plot."""
+    """Add the options --json, to print JSON, and --plot, which names a file to draw a plot to."""
     add_json_option(parser)
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw a plot to this .svg, .pdf or .png file"

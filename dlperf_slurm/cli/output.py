@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def make_console() -> "PlainConsole":
-    """Make a console for standard output, 200 columns wide if that is not a terminal."""
+    """Make a console for standard output, as wide as the terminal, or 200 columns without one."""
     from dlperf_slurm.reports.plain_console import PlainConsole
 
     file = find_plain_output()
@@ -47,7 +47,10 @@ class Recorder(PlainStream):
 
 @contextmanager
 def record_output() -> Iterator[list[str]]:
-    """Record what is printed to standard output; yield the list of texts, styles included."""
+    """Record in this context what is printed to standard output, and print it too.
+
+    Yields the list of texts, which have their terminal styles.
+    """
     recorder = Recorder(find_plain_output())
     with redirect_stdout(cast("TextIO", PlainStream(cast("TextIO", recorder)))):
         yield recorder.texts
@@ -68,7 +71,7 @@ def say(line: str) -> None:
 
 
 def warn(line: str) -> None:
-    """Print a warning to standard error."""
+    """Print a warning to standard error, preceded by the name of the tool."""
     print(f"{PROGRAM}: {line}", file=sys.stderr)
 
 
@@ -124,7 +127,7 @@ def write_plot(plot: "Plot", path: Path) -> None:
 
 
 def write_file(path: Path, option: str, data: bytes) -> None:
-    """Write `data` to the file that an option such as "--plot" names.
+    """Write `data` to the file that an option such as "--plot" names, or replace it.
 
     Raises InputError, which begins with the option, if that fails.
     """

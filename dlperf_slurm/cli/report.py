@@ -163,7 +163,7 @@ def report_run(
     """Print a summary of a run, or all its tables if `is_whole`, and write its report folder.
 
     If `is_detailed`, also print the names of other users' processes. With `has_steps`, also write
-    all step times.
+    all step times. `layout` is "default", or that of a published document.
 
     `against` names published results to compare with, `plots` is a choice of `--plots`; files with
     other choices than the default have names of their own. Raises CasesFailedError, after all is

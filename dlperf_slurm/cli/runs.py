@@ -132,7 +132,7 @@ def _add_result_options(parser: argparse.ArgumentParser) -> None:
 def print_result(options: argparse.Namespace) -> "Iterator[list[Run]]":
     """Yield a list for runs; at the end print their ids with --json, or their paths with --quiet.
 
-    With these options, other messages in the context are discarded.
+    The caller appends the runs. With these options, other messages in the context are discarded.
     """
     runs: list[Run] = []
     try:
@@ -189,7 +189,10 @@ def _print_plan(
 
 
 def run_render(options: argparse.Namespace) -> None:
-    """Stage a run directory without submitting it; needs neither the cluster nor environments."""
+    """Stage a run directory without submitting it, and print the paths of its scripts.
+
+    This needs neither the cluster nor environments.
+    """
     (run,) = stage_matrices(options, [check_matrix(options, is_to_run=False)])
     for group_id in run.list_group_ids():
         print(run.get_script_path(group_id))
@@ -199,7 +202,9 @@ def run_render(options: argparse.Namespace) -> None:
 def run_submit(options: argparse.Namespace) -> None:
     """Stage a run directory for each matrix, and submit the array jobs.
 
-    Raises as `check_submission`.
+    With --dry-run, only print the plan. Raises InputError for mistakes, EnvironmentMissingError for
+    a missing environment, SchedulerError if there is no Slurm, or if it does not answer or refuses
+    jobs.
     """
     options.matrix, second = _find_matrices(options)
     with print_result(options) as runs:
@@ -266,7 +271,7 @@ def check_submission(options: argparse.Namespace, nodes: Sequence[str] = ()) -> 
     """Check the matrix and the site of a submission; `nodes` are those of a sweep.
 
     Raises SchedulerError if there is no Slurm and no site was named: on a login node, training must
-    not start by default, so site `local` has to be named.
+    not start by default, so site `local` has to be named. Other errors are those of `check_matrix`.
     """
     from dlperf_slurm.jobs.private_values import hide_private_values
     from dlperf_slurm.slurm_client import is_slurm_here
@@ -283,7 +288,7 @@ def check_submission(options: argparse.Namespace, nodes: Sequence[str] = ()) -> 
 
 
 def _find_named_run(options: argparse.Namespace) -> "Run":
-    """Return the run to continue; raises InputError if "latest" belongs to another user."""
+    """Return the run to continue; raises InputError if "latest" means a run of another user."""
     from dlperf_slurm.jobs.run_directory import is_latest
     from dlperf_slurm.jobs.run_ownership import has_own_files
 
@@ -382,7 +387,7 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_wait(options: argparse.Namespace) -> None:
-    """Follow a submitted run to its end, and report."""
+    """Follow a submitted run to its end, then print and write its report."""
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.submitter import Submitter
 
@@ -420,7 +425,8 @@ def submit_and_follow(
 ) -> None:
     """Submit the array jobs of a run; with `must_wait`, follow the run to its end and report.
 
-    `before` are the array tasks that ended before a retry; `is_new`: the run was just staged.
+    `before` are the array tasks (`RunTask.marker`) that ended before a retry; `is_new`: the run was
+    just staged.
     """
     from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import find_unsubmitted

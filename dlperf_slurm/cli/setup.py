@@ -211,7 +211,10 @@ def choose_device(options: argparse.Namespace) -> str:
 
 
 def resolve_frameworks(names: Sequence[str]) -> list[str]:
-    """Replace names of packages by those of their frameworks, and print each replacement."""
+    """Replace names of packages by those of their frameworks; print each replacement.
+
+    "torch", for instance, is the package of "pytorch". Returns all names.
+    """
     from dlperf_slurm.provision.environments.pins import PACKAGES
 
     for name in names:

@@ -32,7 +32,7 @@ class PlainStream:
 
 @contextmanager
 def plain_streams() -> Iterator[None]:
-    """Remove control characters from all output in this context: a run may be someone else's."""
+    """Remove control characters from all output in this context: a run may be a stranger's."""
     before = sys.stdout, sys.stderr
     for name, stream in zip(("stdout", "stderr"), before):
         setattr(sys, name, PlainStream(stream))

@@ -121,8 +121,8 @@ def run_sweep(options: argparse.Namespace) -> None:
 def _count_rounds(options: argparse.Namespace, node_count: int) -> int:
     """Return the number of rounds of a sweep over pairs: `--rounds`, or those of all pairs.
 
-    In a round, each node is in at most one pair. The number holds for all cases, and is that of
-    their blocks (`protocol.blocks`). Raises InputError if it is not allowed.
+    In a round, each node is in at most one pair. Raises InputError without `--pairs`, for too few
+    nodes, or for a number of rounds that is not allowed.
     """
     from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
@@ -176,7 +176,7 @@ def _choose_nodes(
 def run_nodes(options: argparse.Namespace) -> None:
     """Print the verdict on each node of a sweep (good, slow, failed, ...).
 
-    Raises an error unless all nodes are good.
+    Raises BadNodesError, CasesFailedError or InconclusiveError unless all nodes are good.
     """
     from dlperf_slurm.jobs.archives import find_readable_run
     from dlperf_slurm.reports.regression_check import parse_percent

@@ -116,7 +116,7 @@ def describe_denied(path: Path) -> str:
 def find_cache_dir() -> Path:
     """Return the path ~/.cache/dlperf-slurm, or that below XDG_CACHE_HOME.
 
-    Raises InputError as `_find_private_dir` does.
+    Raises InputError if the home folder is unknown, or the folder belongs to another user.
     """
     return _find_private_dir("XDG_CACHE_HOME", "~/.cache")
 
@@ -124,7 +124,8 @@ def find_cache_dir() -> Path:
 def make_cache_dir(*parts: str) -> Path:
     """Make a private folder in the tool's cache folder, and return its path.
 
-    `parts` are the names below it. Raises OSError, and InputError as `find_cache_dir` does.
+    `parts` are the names below it. Raises OSError if that fails, and InputError if the home folder
+    is unknown, or the cache folder belongs to another user.
     """
     return _make_private_dir(find_cache_dir(), *parts)
 
@@ -132,7 +133,7 @@ def make_cache_dir(*parts: str) -> Path:
 def find_state_dir() -> Path:
     """Return the path ~/.local/state/dlperf-slurm, or that below XDG_STATE_HOME.
 
-    Raises InputError as `_find_private_dir` does.
+    Raises InputError if the home folder is unknown, or the folder belongs to another user.
     """
     return _find_private_dir("XDG_STATE_HOME", "~/.local/state")
 
@@ -140,7 +141,8 @@ def find_state_dir() -> Path:
 def make_state_dir(*parts: str) -> Path:
     """Make a private folder in the tool's state folder, and return its path.
 
-    `parts` are the names below it. Raises OSError, and InputError as `find_state_dir` does.
+    `parts` are the names below it. Raises OSError if that fails, and InputError if the home folder
+    is unknown, or the state folder belongs to another user.
     """
     return _make_private_dir(find_state_dir(), *parts)
 
@@ -159,7 +161,7 @@ def _find_private_dir(variable: str, default: str) -> Path:
 
 
 def _make_private_dir(own: Path, *parts: str) -> Path:
-    """Make the folder `own`/`parts` private (mode 0700), and `own` too."""
+    """Make the folder `own`/`parts` and return its path; make it and `own` private (mode 0700)."""
     folder = own.joinpath(*parts)
     with file_permissions(PRIVATE_MASK):
         folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +171,7 @@ def _make_private_dir(own: Path, *parts: str) -> Path:
 
 
 def hash_path(path: Path) -> str:
-    """Return the hash of a path's real path, as the file name of what is cached about it."""
+    """Return a hash of a path's real path, to name the file of what is cached about the path."""
     import hashlib
 
     return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
@@ -192,7 +194,7 @@ def evict_oldest(folder: Path, most_entries: int) -> None:
 def find_user_config_dir() -> Path:
     """Return the path ~/.config/dlperf-slurm, or that below XDG_CONFIG_HOME.
 
-    Raises InputError as `find_user_dir` does.
+    Raises InputError if the home folder is unknown.
     """
     return find_user_dir("XDG_CONFIG_HOME", "~/.config") / "dlperf-slurm"
 

@@ -239,18 +239,18 @@ class JobSettings(TomlModel):
 
     @property
     def rendezvous_settings(self) -> RendezvousSettings:
-        """Return the rendezvous settings that the worker gets."""
+        """Return how the worker's ranks find each other: the site's `ranks` and `rendezvous`."""
         return RendezvousSettings(
             self.ranks, self.rendezvous.host_suffix, self.rendezvous.interface
         )
 
     @property
     def starting_launcher(self) -> str:
-        """Return the launcher: torchrun instead of srun if `ranks` is "torchrun"."""
+        """Return the name of the launcher: torchrun instead of srun if `ranks` is "torchrun"."""
         is_by_torchrun = self.ranks == TORCHRUN and self.launcher.name == "srun"
         return TORCHRUN if is_by_torchrun else self.launcher.name
 
     def get_time_limit_minutes(self, topology: Topology) -> int:
-        """Return an array task's time limit: of its topology, else the default, else 30."""
+        """Return an array task's time limit in minutes: of its topology, else the default or 30."""
         limits = self.time_limit_minutes
         return limits.get(str(topology), limits.get("default", 30))

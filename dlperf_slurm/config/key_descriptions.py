@@ -14,14 +14,17 @@ from pydantic import BaseModel
 
 
 def describe_keys(schema: dict[str, Any], kind: type[BaseModel]) -> None:
-    """Add the docstrings of the fields of a class, inherited ones too, to its JSON Schema."""
+    """Add the docstrings of a class's fields, inherited ones too, to its JSON Schema, in place.
+
+    They become the descriptions of the keys.
+    """
     for name, text in list_docstrings(kind).items():
         if name in schema.get("properties", {}):
             schema["properties"][name].setdefault("description", text)
 
 
 def list_docstrings(kind: type[BaseModel]) -> dict[str, str]:
-    """Return field -> docstring of a class, with inherited fields."""
+    """Return the docstring of each field of a class, by field name, with inherited fields."""
     found: dict[str, str] = {}
     for base in kind.__mro__[: kind.__mro__.index(BaseModel)]:
         found = {**_list_docstrings(base.__module__).get(base.__name__, {}), **found}
@@ -30,7 +33,7 @@ def list_docstrings(kind: type[BaseModel]) -> dict[str, str]:
 
 @lru_cache
 def _list_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """Parse the docstrings of all fields in a module: class -> field -> text."""
+    """Parse the docstrings of all fields in a module, given by name: class -> field -> text."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {
         definition.name: {

@@ -31,7 +31,7 @@ class SettingsLayer:
 def merge_layers(layers: Sequence[SettingsLayer]) -> tuple[TomlTable, dict[KeyPath, str]]:
     """Merge layers of settings key by key; a later layer wins.
 
-    Returns the merged table, and the name of the layer that each value came from.
+    Returns the merged table, and the name of the layer that each value came from, by key path.
     """
     merged: TomlTable = {}
     sources: dict[KeyPath, str] = {}

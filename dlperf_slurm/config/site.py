@@ -142,7 +142,7 @@ class Site(JobSettings):
         return site.model_copy(update={OVERRIDE: ()}) if self.override else self
 
     def resolve_each(self, kinds: Iterable[JobKind]) -> dict[JobKind, "Site"]:
-        """Return `resolve` for each kind of job, by kind."""
+        """Return the site resolved for each kind of job (see `resolve`), by kind."""
         return {kind: self.resolve(kind) for kind in sorted(set(kinds))}
 
     def find_environment(self, framework: str) -> Environment:
@@ -157,11 +157,14 @@ class Site(JobSettings):
 
     @property
     def file_mask(self) -> int:
-        """Return the umask of a run's files; by default the owner and the `group` may read."""
+        """Return the umask of a run's files: the site's, else 027 with a `group`, 077 without."""
         return int(self.umask or ("027" if self.group else "077"), 8)
 
     def find_dataset(self, name: str) -> DatasetLocation:
-        """Return a data set as `[datasets]` defines it, else the folder data/NAME."""
+        """Return where a data set is: as `[datasets]` defines it, else the folder data/NAME.
+
+        That folder is below the working directory.
+        """
         named = self.datasets.get(name, DatasetLocation())
         if named.path is not None:
             return named
@@ -195,8 +198,8 @@ def list_site_dirs() -> list[Path]:
 def find_site_file(name: str) -> Optional[Path]:
     """Return the file of a site, given by path, or by a name such as "local"; None if unknown.
 
-    Raises InputError if a name finds a file of the working directory that belongs to another user,
-    whose lines would run in this user's jobs.
+    A path is returned even if the file is missing. Raises InputError if a name finds a file of the
+    working directory that belongs to another user, whose lines would run in this user's jobs.
     """
     if name.endswith(".toml") or "/" in name:
         return Path(name)
@@ -243,7 +246,7 @@ def choose_site_file(requested: Optional[str]) -> Path:
 def explain_choice(requested: Optional[str]) -> str:
     """Return the path of the chosen site file, and why it was chosen, for a message.
 
-    Raises as `choose_site_file` does.
+    `requested` is the name or path after `--site`. Raises InputError as `choose_site_file` does.
     """
     path = choose_site_file(requested)
     if requested is not None:
@@ -261,8 +264,9 @@ def load_site(
 ) -> LoadedSite:
     """Read, merge and validate the site file, the user's file, the matrix's [slurm] and `--set`.
 
-    `requested` is the name or path after `--site`, `assignments` the words after `--set`. Raises
-    InputError with every mistake of every layer, each with its file and line.
+    `requested` is the name or path after `--site`, `assignments` the words after `--set`. Returns
+    the site, its name, and the layer that sets each value. Raises InputError with every mistake of
+    every layer, each with its file and line.
     """
     path = choose_site_file(requested)
     site_file = read_toml(path)
@@ -317,7 +321,10 @@ def _parse_setting(text: str) -> TomlFile:
 
 
 def merge_site_layers(layers: Sequence[SettingsLayer]) -> tuple[TomlTable, dict[KeyPath, str]]:
-    """Merge layers of a site as `merge_layers`; raise InputError with all mistakes in them."""
+    """Merge layers of a site as `merge_layers`; raise InputError with all mistakes in them.
+
+    Returns the merged table, and the name of the layer that each value came from, by key path.
+    """
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, sources = merge_layers(layers)
     merged[OVERRIDE] = collect_overrides(layers)

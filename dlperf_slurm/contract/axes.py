@@ -120,7 +120,7 @@ class Axes:
 
     @property
     def samples_per_step(self) -> int:
-        """The samples of one step on all ranks; raises ValueError as `batch_size`."""
+        """The samples of one step on all ranks; raises ValueError if the batch size is unknown."""
         return self.batch_size * self.gradient_accumulation * self.world_size
 
     @property

@@ -102,7 +102,7 @@ class Case:
 
     @property
     def global_batch_size(self) -> int:
-        """The samples of one step on all ranks; raises ValueError while the size is unknown."""
+        """The samples of one step on all ranks; raises ValueError if the batch size is unknown."""
         return self.axes.samples_per_step
 
     @property
@@ -112,6 +112,9 @@ class Case:
 
 
 def find_most_steps(axes: Axes) -> int:
-    """Return for how many steps, or generations, the times of all ranks fit in one file."""
+    """Return the largest number of steps, or generations, whose times fit in one file.
+
+    The file has the times of all ranks, and its size is limited.
+    """
     per_step = axes.world_size * (axes.output_tokens if axes.is_generation else 1)
     return (ARRAY_LIMIT_BYTES - ARRAY_HEADER_BYTES) // (TIME_BYTES * per_step)

@@ -31,13 +31,16 @@ def write_json(
     value: "Union[Case, Record, Failure, Parity, Proofs]",
     is_synced: bool = True,
 ) -> None:
-    """Write `value` and the schema version as JSON; raises as `write_file`."""
+    """Write `value` and the schema version as JSON, atomically; raises FileProblem if that fails.
+
+    With `is_synced`, the file also survives a crash of the machine.
+    """
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}
     write_file(path, _format_json(data), is_synced=is_synced)
 
 
 def write_sidecar(path: Path, value: "Union[NoiseReport, Peaks]") -> None:
-    """Write a file beside a record as JSON without a schema version; raises as `write_file`."""
+    """Write a file beside a record as JSON without a schema version; raises FileProblem."""
     write_file(path, _format_json(dataclasses.asdict(value)))
 
 
@@ -59,7 +62,10 @@ def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
 
 
 def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:
-    """Read the values of a versioned JSON file, not validated; raises as `read_json`."""
+    """Read the values of a versioned JSON file, not validated, without the schema version.
+
+    Raises FileProblem and FileNotFoundError as `read_json` does.
+    """
     data = reading.read_json(path, root=root)
     if not isinstance(data, dict):
         raise ContractError(f"{path}: not a JSON object")

@@ -81,24 +81,33 @@ class NodeReport:
 
 
 def format_node_work(work: NodeWork) -> str:
-    """Format node work as the JSON file that a job script passes to its nodes."""
+    """Format node work (a node's setup, checks and data copies) as JSON, for the job script."""
     return json.dumps(dataclasses.asdict(work), indent=1, sort_keys=True) + "\n"
 
 
 def read_node_work(path: Path) -> NodeWork:
-    """Read a file of node work; raises FileProblem if invalid, FileNotFoundError if missing."""
+    """Read a file of node work: the setup, checks and data copies that each node does.
+
+    Raises FileProblem if it is invalid, FileNotFoundError if it is missing.
+    """
     return build_dataclass(NodeWork, reading.read_json(path), str(path), is_complete=True)
 
 
 def write_node_report(folder: Path, report: NodeReport) -> None:
-    """Write a node's report into the attempt's folder; raises as `write_file`."""
+    """Write a node's report on its setup and checks into the attempt's folder.
+
+    Raises FileProblem if the file cannot be written.
+    """
     text = json.dumps(dataclasses.asdict(report), indent=1, sort_keys=True) + "\n"
     (folder / NODES_DIR).mkdir(exist_ok=True)
     write_file(folder / NODES_DIR / f"{report.node}.json", text.encode())
 
 
 def read_node_reports(folder: Path) -> List[NodeReport]:
-    """Read the reports of an attempt's nodes, sorted by name; raises FileProblem if invalid."""
+    """Read the reports of an attempt's nodes on their setup and checks, sorted by node name.
+
+    Raises FileProblem if one is invalid.
+    """
     return [
         build_dataclass(
             NodeReport, reading.read_json(path, root=folder), str(path), is_complete=True
@@ -108,7 +117,7 @@ def read_node_reports(folder: Path) -> List[NodeReport]:
 
 
 def make_node_failure(report: NodeReport) -> Failure:
-    """Make the Failure of an unhealthy node."""
+    """Make the Failure of an unhealthy node, with the problems that its report lists."""
     return Failure(
         rank=-1,
         host=report.node,

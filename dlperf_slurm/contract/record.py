@@ -198,7 +198,7 @@ class Record:
 
     @property
     def window_seconds(self) -> float:
-        """The wall time of the measured steps on the slowest rank."""
+        """The wall time of the measured steps on the slowest rank, in seconds."""
         return max(rank.window_seconds for rank in self.ranks)
 
     @property
@@ -233,7 +233,7 @@ class Record:
 
 
 def find_record_problem(record: Record) -> str:
-    """Return why an OK record is not valid, or ''."""
+    """Return why an OK record is not valid; '' if it is valid, or the record of a failure."""
     case = record.case
     if record.status not in STATUSES:
         return f"status is {record.status!r}; allowed: {', '.join(STATUSES)}"

@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 
 def format_now() -> str:
-    """Format the current time in UTC, to the second, for the files of a run."""
+    """Format the current time for the files of a run, in UTC: "2024-05-01T12:00:00Z"."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -19,7 +19,7 @@ LONGEST_HEADER_BYTES = 1024
 
 
 def parse_array(content: bytes, where: str) -> Any:
-    """Parse the content of an .npy file of floating-point numbers.
+    """Return the array in an .npy file of floating-point numbers, given the file's content.
 
     `where` names the file in messages. Raises FileProblem for any other content, or if the size
     does not match the header.
@@ -44,7 +44,7 @@ def parse_array(content: bytes, where: str) -> Any:
 
 
 def write_array(path: Path, array: Any) -> None:
-    """Write an array to an .npy file, atomically; raises as `write_file`."""
+    """Write an array to an .npy file, atomically; raises FileProblem if that fails."""
     import numpy
 
     buffer = io.BytesIO()

@@ -34,7 +34,7 @@ _DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else ord(" ") for byte 
 def open_file(
     path: Path, root: Optional[Path] = None, limit: int = FILE_LIMIT_BYTES
 ) -> Iterator[BinaryIO]:
-    """Open a regular file for reading; below `root`, no link is followed.
+    """Open a regular file for reading in this context; below `root`, no link is followed.
 
     If `root` is an archive, the file is one of its members, read into memory, and has at most
     `limit` bytes. Raises FileNotFoundError if it is missing; FileProblem for a folder, pipe or
@@ -63,7 +63,10 @@ def open_file(
 
 
 def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> bytes:
-    """Read a file; raises as `open_file`, and FileProblem for more than `limit` bytes."""
+    """Read a file; raises FileProblem if it has more than `limit` bytes or is not a regular file.
+
+    `root` is as in `open_file`. Raises FileNotFoundError if the file is missing.
+    """
     with open_file(path, root, limit) as file:
         # Python allocates as many bytes as it is asked for
         size = min(file.seek(0, os.SEEK_END), limit)
@@ -78,8 +81,9 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] =
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> str:
-    """Read a UTF-8 file of at most `limit` bytes, with line ends as \\n; raises FileProblem if not.
+    """Read a UTF-8 file, with line ends as \\n; raises FileProblem if it is not UTF-8.
 
+    Raises FileProblem, too, for more than `limit` bytes, FileNotFoundError if the file is missing.
     Below `root` no link is followed; `root` may be an archive that has `path` as a member.
     """
     return decode_text(read_bytes(path, limit, root), str(path))
@@ -100,7 +104,10 @@ def decode_text(content: bytes, where: str) -> str:
 
 
 def read_json(path: Path, limit: int = JSON_LIMIT_BYTES, root: Optional[Path] = None) -> Any:
-    """Read a JSON file; raises as `read_text` and `parse_json`."""
+    """Read a JSON file of at most `limit` bytes, below `root` as in `open_file`.
+
+    Raises FileNotFoundError if it is missing, FileProblem if it is not JSON or cannot be read.
+    """
     return parse_json(read_text(path, limit, root), str(path))
 
 

@@ -46,7 +46,7 @@ def write_file(
 def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
     """Write a file atomically unless one exists; return whether this call wrote it.
 
-    Of several simultaneous calls, one succeeds. Raises as `write_file`.
+    Of several simultaneous calls, one succeeds. Raises FileProblem if writing fails.
     """
     with _named_errors(path, content), open_folder(path.parent, root) as folder:
         name = encode_path(Path(path.name))
@@ -105,7 +105,7 @@ def write_all(descriptor: int, content: Content) -> None:
 
 @contextmanager
 def _named_errors(path: Path, content: Content) -> Iterator[None]:
-    """Convert an OSError into a FileProblem that names the file.
+    """Convert an OSError in this context into a FileProblem that names the file.
 
     On a full disk the message has the size of `content` and the free space.
     """

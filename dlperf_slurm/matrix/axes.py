@@ -243,7 +243,7 @@ VARIANT_SPECS = tuple(
 
 
 def _rank_in_id(spec: AxisSpec) -> int:
-    """Return the position of an axis in case ids, as a sort key.
+    """Return a sort key, 0 to 3, for the position of an axis in case ids.
 
     Axes that are always in the id come first, then words, numbers with a name, and flags.
     """
@@ -270,7 +270,8 @@ def make_case_id(model: str, axes: Axes) -> str:
 def normalize(point: Point) -> Point:
     """Return a point (model and a value on each axis) with defaults on axes that do not apply.
 
-    `data = ["device", "folder"]` with `data_workers = [1, 4]` thus makes three cases, not four.
+    `data = ["device", "folder"]` with `data_workers = [1, 4]` thus makes three cases, not four. A
+    global batch size sets the batch size per device, to 0 if it cannot be shared equally.
     """
     meaningless = {spec.name: spec.default for spec in AXIS_SPECS if not spec.applies(point)}
     point = {**point, **meaningless}

@@ -72,7 +72,8 @@ class Expansion:
 def expand_matrix(file: MatrixFile) -> Expansion:
     """Expand a matrix: the product of models and axes with overrides, plus includes, less excludes.
 
-    Raises InputError for duplicate cases, for too many cases, or if no case is left.
+    Returns the cases, and those that were excluded with the reason. Raises InputError for duplicate
+    cases, for too many cases, or if no case is left.
     """
     matrix = file.matrix
     reporter = ProblemCollector(file.toml)
@@ -217,7 +218,7 @@ def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iter
 
 
 def _find_own_model(matrix: Matrix, point: Point) -> str:
-    """Return the model of a script that has one of its own, or ''."""
+    """Return the model that a combination's script has as its own, without code here, or ''."""
     script = matrix.scripts.get(point.get("script", WORKER))
     return script.model if script else ""
 

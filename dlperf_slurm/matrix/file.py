@@ -58,9 +58,9 @@ def split_assignments(assignments: Sequence[str]) -> tuple[list[str], list[str]]
 
 
 def find_setting(name: str) -> str:
-    """Return the key for `--set` that a user means by a name, "partition"; "" for none.
+    """Return the key for `--set` that a user means by a name, such as "partition"; "" for none.
 
-    Names in other tools are known: "walltime" is "time_limit_minutes".
+    Names in other tools are known: "walltime" is "time_limit_minutes.default".
     """
     meant = name if name in Site.model_fields else MEANINGS.get(name, "")
     if meant in Site.model_fields:

@@ -57,7 +57,7 @@ class AxisTable(TomlModel):
         return tuple(axis for axis in AXES if self.get_values(axis))
 
     def get_values(self, axis: str) -> tuple[Any, ...]:
-        """Return the values that the table has for an axis."""
+        """Return the values that the table has for an axis; () if it does not name the axis."""
         values: tuple[Any, ...] = getattr(self, axis)
         return values
 

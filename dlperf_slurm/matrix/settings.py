@@ -55,7 +55,7 @@ def is_used(setting: str, axes: Axes, epochs: int) -> bool:
 
 
 def list_settings(protocol: "Protocol", axes: Axes, epochs: int) -> Settings:
-    """Return the protocol's settings that apply to a case and have a value.
+    """Return the protocol's settings that apply to a case and have a value, by name.
 
     `epochs` is above 0 if the case trains to accuracy.
     """
@@ -69,6 +69,7 @@ def list_settings(protocol: "Protocol", axes: Axes, epochs: int) -> Settings:
 def find_least_seconds(protocol: "Protocol", axes: Axes, epochs: int) -> Mapping[str, float]:
     """Return how many seconds the warm-up and the measured steps must last at least.
 
-    By field name of Case; 0 where the setting does not apply, as in training to an accuracy.
+    The keys are field names of Case, such as "min_measured_seconds"; a value is 0 where the setting
+    does not apply, as in training to an accuracy.
     """
     return {name: getattr(protocol, name) * is_used(name, axes, epochs) for name in _LEAST_SECONDS}

@@ -97,7 +97,7 @@ class TrainingTable(TomlModel):
         return self
 
     def as_contract(self) -> Training:
-        """Return the table as the worker reads it."""
+        """Return the table as the worker reads it; NO_TRAINING if it does not set `epochs`."""
         if not self.epochs:
             return NO_TRAINING
         return Training(
@@ -124,7 +124,7 @@ class ModelTable(TomlModel):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The model parameters of the preset and the table; the others have their defaults."""
+        """The model parameters of the preset and the table, by name; others have defaults."""
         preset = load_model(self.name).PRESETS[self.preset] if self.preset else {}
         return {**preset, **(self.__pydantic_extra__ or {})}
 

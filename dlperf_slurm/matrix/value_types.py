@@ -91,7 +91,7 @@ def parse_batch_size(value: Any) -> Union[int, str]:
 def parse_batch_search(text: str) -> Optional[str]:
     """Parse "max", or batch sizes to try such as "256 -> 224"; None for any other text.
 
-    Raises ValueError if the sizes do not descend.
+    Returns the text with single spaces. Raises ValueError if the sizes do not descend.
     """
     if text == LARGEST:
         return LARGEST

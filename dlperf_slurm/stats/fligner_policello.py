@@ -52,8 +52,8 @@ class Tails:
 def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float = 1.0) -> Tails:
     """Test the hypothesis that the second sample is distributed as the first one times `ratio`.
 
-    A small lower tail means that the true ratio is smaller, a small upper one that it is larger.
-    All values are positive.
+    Returns the p-values of both one-sided tests. A small lower tail means that the true ratio is
+    smaller, a small upper one that it is larger. All values are positive.
     """
     import numpy
 
@@ -249,7 +249,7 @@ def _list_splits(first_count: int, second_count: int) -> Any:
 
 
 def _number_occurrences(numbers: Any) -> Any:
-    """Return how often the number at each place occurs before that place: [pairs]."""
+    """Return for each element of an array [n] how many elements before it equal it: [n]."""
     import numpy
 
     order = numbers.argsort(kind="stable")

@@ -76,7 +76,7 @@ def compute_median(samples: Sequence[float]) -> float:
 
 
 def compute_last_medians(values: Any) -> Any:
-    """Return the median over the last axis of an array; NaN counts as the largest value.
+    """Return the median over the last axis of an array, [..., n] -> [...]; NaN counts as largest.
 
     Takes a third of the time of numpy.median.
     """

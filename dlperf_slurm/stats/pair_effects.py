@@ -64,7 +64,7 @@ def compute_pair_effects(
 
 
 def _take_medians(rows: Any) -> Any:
-    """Return the median of each row without its missing values; nan for a row without values."""
+    """Return the median of each row of [rows, values] without nan: [rows]; nan without a value."""
     import numpy
 
     medians = numpy.full(len(rows), numpy.nan)

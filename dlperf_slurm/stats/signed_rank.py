@@ -43,7 +43,10 @@ def remove_drift(
 
 
 def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float = 1.0) -> Tails:
-    """Test the hypothesis that the second value of each pair is `ratio` times the first one."""
+    """Test the hypothesis that the second value of each pair is `ratio` times the first one.
+
+    Returns the p-values of both one-sided tests: a small `lower` means that the ratio is smaller.
+    """
     averages = list_averages(first, second) - math.log(ratio)
     # a Walsh average of 0 counts half; the statistic is the number of positive ones
     positive = float((averages > _TOLERANCE).sum() + (abs(averages) <= _TOLERANCE).sum() / 2)
@@ -96,7 +99,7 @@ def _count_pairs(first: Sequence[float]) -> int:
 def list_averages(first: Sequence[float], second: Sequence[float]) -> Any:
     """Return the sorted Walsh averages of the logarithms of the pairs' ratios.
 
-    A Walsh average is the mean of two of them, or one by itself.
+    A Walsh average is the mean of two of these n logarithms, or one by itself: [n (n + 1) / 2].
     """
     import numpy
 

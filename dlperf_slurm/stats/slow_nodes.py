@@ -37,11 +37,11 @@ class NodeEffect:
     more_blocks: Optional[int] = None
 
     def is_slow(self, least_effect: float) -> bool:
-        """Return whether the node is significantly slower, by `least_effect` (0.02) or more."""
+        """Return whether the node is significantly slower, by at least `least_effect` (0.02)."""
         return self.ratio <= 1 - least_effect and self.p_value <= LEVEL
 
     def seems_slow(self, least_effect: float) -> bool:
-        """Return whether the node may be slower by `least_effect`, with too few blocks to tell."""
+        """Return whether the node is slower by `least_effect` (0.02: 2 %) but not significantly."""
         return self.ratio <= 1 - least_effect and self.p_value > LEVEL
 
 

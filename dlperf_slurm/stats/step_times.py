@@ -51,7 +51,8 @@ class Stalls:
 def list_stalls(step_seconds: Sequence[float]) -> list[int]:
     """List the indices of the stalls among the times of one rank's measured steps, in any unit.
 
-    Long steps at the very beginning are not stalls but warm-up, reported by `find_slow_stretch`.
+    A stall is a step that took more than STALL_FACTOR times the median step. Long steps at the very
+    beginning are not stalls but warm-up, reported by `find_slow_stretch`.
     """
     return _list_stalls(step_seconds, STALL_FACTOR * statistics.median(step_seconds))
 
@@ -62,7 +63,10 @@ def _list_stalls(step_seconds: Sequence[float], limit: float) -> list[int]:
 
 
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
-    """Summarize the stalls (`list_stalls`) of one rank, from times in seconds."""
+    """Count the stalls (`list_stalls`) of one rank; find the longest, and their share of the time.
+
+    `step_seconds` are the times of the measured steps.
+    """
     median = statistics.median(step_seconds)
     stalled = [step_seconds[i] for i in _list_stalls(step_seconds, STALL_FACTOR * median)]
     if not stalled or median == 0:
@@ -131,7 +135,7 @@ def _measure_stretch(
 
 
 def _find_change(steps: Sequence[float]) -> Optional[tuple[int, int]]:
-    """Return start and end of a significantly slow stretch, or None.
+    """Return start and end of a significantly slow stretch of `steps` (step times), or None.
 
     A significantly fast stretch at one end makes the rest slow; one in the middle is ignored.
     """
