@@ -56,7 +56,8 @@ def main(arguments: "Optional[Sequence[str]]" = None) -> int:
         from dlperf_slurm.errors import InputError
 
         silence_output()
-        print(f"{PROGRAM}: error: standard output: {error.strerror}", file=sys.stderr)
+        reason = f"cannot write to standard output: {error.strerror}"
+        print(f"{PROGRAM}: error: {reason}", file=sys.stderr)
         return InputError.exit_code
     return 0
 

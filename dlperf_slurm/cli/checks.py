@@ -29,7 +29,7 @@ def add_commands(commands: "Commands") -> None:
     """Add the commands `parity` and `audit` to the parser."""
     command = add_command(commands, "parity", run_parity)
     command.add_argument(
-        "frameworks", nargs="*", metavar="FRAMEWORK", help="default: all frameworks"
+        "frameworks", nargs="*", metavar="FRAMEWORK", help="framework to check (default: all)"
     )
     command.add_argument(
         "--model",
@@ -38,7 +38,7 @@ def add_commands(commands: "Commands") -> None:
         help="model to compare; may be repeated (default: all models)",
     )
     for axis in ("precision", "compiler", "memory-format"):
-        text = f"{axis.replace('-', ' ')} of the cases; may be repeated (default: as in a matrix)"
+        text = f"{axis.replace('-', ' ')} of the cases; may be repeated (default: that of the axis)"
         command.add_argument(f"--{axis}", action="append", default=[], help=text)
     command.add_argument("--site", default="local", help="site name or file; default: local")
     add_set_option(command)
@@ -239,14 +239,18 @@ def _print_audit(
         f"{checked.derived_cells} speedups recomputed, {count_things(len(found), 'finding')}, "
         f"{len(audit.findings) - len(found) - in_spread} smaller differences (below "
         f"{100 * threshold:g} %)"
-        + (f", {in_spread} no larger than the spread of the row's latencies" if in_spread else "")
+        + (
+            f", {in_spread} differences no larger than the spread of the row's latencies"
+            if in_spread
+            else ""
+        )
     )
     print(
         f"also checked: percentiles of {checked.latency_rows} rows, "
-        f"{checked.throughputs_by_latency} throughputs against the row's latency, "
+        f"{checked.throughputs_by_latency} throughputs against the latency in the same row, "
         f"{checked.speedups_compared} speedups against each other, {checked.figures_compared} "
-        "values printed more than once; impossible to check: "
-        f"{checked.derived_cells_unchecked} speedups",
+        f"values printed more than once; {checked.derived_cells_unchecked} speedups could not be "
+        "checked",
         flush=True,
     )
 

@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 def add_commands(commands: "Commands") -> None:
     """Add the command `compare` to the parser."""
     parser = add_command(commands, "compare", run_compare)
-    text = f"archive, {RUN_HELP}; default: latest~1"
+    text = f"first run: archive, {RUN_HELP}; default: latest~1"
     parser.add_argument("run_a", metavar="RUN_A", nargs="?", default=f"{LATEST}~1", help=text)
-    text = "the run to compare with it; default: latest"
+    text = "second run, which is compared with RUN_A; default: latest"
     parser.add_argument("run_b", metavar="RUN_B", nargs="?", default=LATEST, help=text)
     parser.add_argument(
         "--fail-if-slower",
         metavar="PERCENT",
-        help="exit code 6 if a case of B is significantly slower by more than this, such as "
-        "3%%; 7 if more repeats are needed to decide; 5 if a case of A cannot be compared",
+        help="exit with 6 if a case is significantly slower in B than in A by more than PERCENT, "
+        "such as 3%%; with 7 if more repeats are needed to tell; with 5 if a case of A cannot be "
+        "compared",
     )
     parser.add_argument(
         "--equivalent-within",
         metavar="PERCENT",
-        help="largest difference that counts as equivalent (default: that of "
-        "--fail-if-slower, or 2%%)",
+        help="largest difference in speed at which a case counts as equivalent in both runs "
+        "(default: that of --fail-if-slower, or 2%%)",
     )
     add_ci_options(parser)
     add_output_options(parser)

@@ -33,7 +33,7 @@ _FILES = (
 def add_commands(commands: "Commands") -> None:
     """Add the command `completion` to the parser."""
     command = add_command(commands, "completion", run_completion)
-    command.add_argument("shell", choices=SHELLS, help="shell to print the script for")
+    command.add_argument("shell", choices=SHELLS, help="shell that the completion script is for")
 
 
 def run_completion(options: argparse.Namespace) -> None:

@@ -22,7 +22,10 @@ _HEADING = re.compile(r"^(#+) (.+)$", re.M)
 def add_commands(commands: "Commands") -> None:
     """Add the command `docs` to the parser."""
     command = add_command(commands, "docs", run_docs)
-    text = "page, or section of a page: statistics, statistics#drift; default: list the pages"
+    text = (
+        "page, or section of a page, such as statistics or statistics#drift; default: list the "
+        "pages"
+    )
     command.add_argument("page", metavar="PAGE", nargs="?", help=text)
 
 
@@ -35,7 +38,8 @@ def run_docs(options: argparse.Namespace) -> None:
     if options.page is None:
         for name, path in pages.items():
             print(f"{name:19}{_read_title(path)}")
-        print(f"To read a page: {COMMAND} docs PAGE. Files: {next(iter(pages.values())).parent}")
+        folder = next(iter(pages.values())).parent
+        print(f"To read a page: {COMMAND} docs PAGE. Folder of the pages: {folder}")
         return
     page, _, section = options.page.partition("#")
     name = Path(page).stem
@@ -53,7 +57,7 @@ def _find_folder() -> Path:
     for folder in (package.parent / "docs", *installed):
         if (folder / "index.md").is_file():
             return folder
-    raise InputError(f"no documentation is installed beside {package}; reinstall the tool")
+    raise InputError(f"no documentation is installed beside {package}; reinstall dlperf-slurm")
 
 
 def _read_title(path: Path) -> str:

@@ -49,9 +49,9 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--fail-if-slower",
         metavar="PERCENT",
-        help="exit code 6 if a case of the newest run is significantly slower than the median "
-        "of the runs before it by more than this, such as 3%%; 7 if more repeats are needed "
-        "to decide; 5 if a case cannot be compared",
+        help="exit with 6 if a case of the newest run is significantly slower than the median "
+        "of earlier runs by more than PERCENT, such as 3%%; with 7 if more repeats are needed "
+        "to tell; with 5 if a case cannot be compared",
     )
     parser.add_argument(
         "--window",
@@ -60,12 +60,18 @@ def add_commands(commands: "Commands") -> None:
         metavar="RUNS",
         help=f"number of earlier runs to compare the newest with (default: {DEFAULT_WINDOW})",
     )
-    text = f"print all runs of each case (default: only the newest, if over {MAX_CASES} cases)"
+    text = (
+        "print all runs of each case (default: only the newest run, if there are more than "
+        f"{MAX_CASES} cases)"
+    )
     parser.add_argument("--all", action="store_true", help=text)
     add_ci_options(parser)
     add_output_options(parser)
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row per case and run")
-    parser.add_argument("--parquet", type=Path, metavar="FILE", help="write these rows as Parquet")
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE", help="write a CSV file with a row per case and run"
+    )
+    text = "write a Parquet file with a row per case and run"
+    parser.add_argument("--parquet", type=Path, metavar="FILE", help=text)
 
 
 def run_history(options: argparse.Namespace) -> None:

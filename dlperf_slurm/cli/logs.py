@@ -37,14 +37,17 @@ def add_commands(commands: "Commands") -> None:
         "logs", nargs="+", type=Path, metavar="LOG", help="log file, or directory of logs"
     )
     command.add_argument("--format", help="log format; default: detected in each log")
-    text = f"TOML file with formats of your own, [formats.NAME]; examples: {COMMAND} docs logs"
+    text = (
+        "TOML file that defines log formats of your own, in tables [formats.NAME]; examples: "
+        f"{COMMAND} docs logs"
+    )
     command.add_argument("--format-file", type=Path, metavar="FILE", help=text)
     text = (
         "rule that computes the throughput from a log as the log's publisher does (default: the "
         "format's rule)"
     )
     command.add_argument("--rule", help=text)
-    text = "set a fact that logs lack: devices, nodes, batch_size_per_device, precision, ..."
+    text = "set a value that the logs lack: devices, nodes, batch_size_per_device, precision, ..."
     add_set_option(command, text)
     command.add_argument("--name", default="logs", help="name of the run (default: logs)")
     command.add_argument(
@@ -203,8 +206,12 @@ def _write_run(runs: "Sequence[ImportedRun]", options: argparse.Namespace) -> No
 
     run = write_imported_run(options.results, options.name, runs, sys.argv)
     for left_out in runs:
-        if find_missing(left_out.identity):
-            print(f"{PROGRAM}: warning: {left_out.log}: left out of the run", file=sys.stderr)
+        if missing := find_missing(left_out.identity):
+            reason = f"neither the log nor its name states {' and '.join(missing)}"
+            print(
+                f"{PROGRAM}: warning: {left_out.log}: left out of the run, as {reason}",
+                file=sys.stderr,
+            )
     # with --json standard output contains nothing but the JSON
     stream = sys.stderr if options.json else sys.stdout
     print(f"Run directory: {run.path}", file=stream)

@@ -52,15 +52,21 @@ def add_commands(commands: "Commands") -> None:
     _add_kind(kinds, "digits", text, run_make_digits)
 
     actions = add_actions(commands, "env")
-    text = "create or update environments with pinned packages"
+    text = "create or update the environments of frameworks, with pinned packages"
     action = add_command(actions, "create", run_env_create, text)
     names = f"{COMMAND} env list"
     action.add_argument(
-        "frameworks", nargs="*", metavar="FRAMEWORK", help=f"framework; `{names}` lists all"
+        "frameworks",
+        nargs="*",
+        metavar="FRAMEWORK",
+        help=f"framework to create the environment of; `{names}` lists all",
     )
-    action.add_argument("--all", action="store_true", help="all frameworks")
+    action.add_argument(
+        "--all", action="store_true", help="create the environments of all frameworks"
+    )
     _add_device(action)
-    action.add_argument("--horovod", action="store_true", help="build Horovod too, where supported")
+    text = "also build Horovod, for the frameworks that support it"
+    action.add_argument("--horovod", action="store_true", help=text)
     text = "also install this package, now and each time the environment is created again"
     action.add_argument(
         "--with", dest="packages", action="append", default=[], metavar="PACKAGE", help=text
@@ -79,16 +85,16 @@ def add_commands(commands: "Commands") -> None:
     action = add_command(actions, "list", run_env_list, "list the environments and their paths")
     add_json_option(action)
     _add_device(action)
-    text = "check that the environments work"
+    text = "check that the environments of the frameworks work"
     action = add_command(actions, "check", run_env_check, text)
     action.add_argument(
-        "frameworks", nargs="*", metavar="FRAMEWORK", help="default: all frameworks"
+        "frameworks", nargs="*", metavar="FRAMEWORK", help="framework to check (default: all)"
     )
     add_json_option(action)
     _add_device(action)
 
     actions = add_actions(commands, "config")
-    text = "show every setting and the layer that sets it"
+    text = "show every setting, and the file or option that sets it"
     action = add_command(actions, "show", run_config_show, text)
     action.add_argument(
         "matrix", nargs="?", type=Path, help="matrix file; its [slurm] table changes site settings"
@@ -194,7 +200,7 @@ def _make(directory: Path, recipe: "DatasetRecipe") -> None:
     readers = [name for name in list_models() if load_model(name).DATASET == recipe.DATASET]
     model = {"name": readers[0], **recipe.sizes, "dataset": path.name}
     table = tomli_w.dumps({"model": model, "axes": {"data": "folder"}})
-    print(f"\nIn a matrix, for {' or '.join(readers)}:\n\n{table}")
+    print(f"\nTo use the data set for {' or '.join(readers)}, in a matrix:\n\n{table}")
     # matrices submitted from here find ./data/NAME by its name, without an entry in a site file
     is_found = path == Path.cwd() / "data" / path.name
     where = "for use from any other folder" if is_found else "so that matrices find the data set"
@@ -244,7 +250,7 @@ def run_env_create(options: argparse.Namespace) -> None:
     chosen = [read_pins(name, device) for name in names]
     without = [pins.framework for pins in chosen if not pins.can_have_horovod]
     if options.horovod and without and not options.all:
-        why = f"does not exist for {', '.join(without)}" if device != CUDA else NOT_FOR_GPUS
+        why = f"is not available for {', '.join(without)}" if device != CUDA else NOT_FOR_GPUS
         raise InputError(f"env create: --horovod: Horovod {why}")
     missing = []
     for pins in chosen:
@@ -327,7 +333,8 @@ def run_config_show(options: argparse.Namespace) -> None:
     of_matrix, of_site = split_assignments(options.set)
     if options.matrix is None and of_matrix:
         raise InputError(
-            f"--set {of_matrix[0]}: is a value of a matrix; give the matrix file with --matrix"
+            f"--set {of_matrix[0]}: is a value of a matrix; name the matrix file: {COMMAND} config "
+            "show MATRIX --set ..."
         )
     matrix = read_matrix(options.matrix, of_matrix) if options.matrix else None
     loaded = load_site(options.site, matrix.toml if matrix else None, of_site)

@@ -233,8 +233,8 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
         return open_run(Path(reference))
     if reference is not None and Path(reference).suffix == ARCHIVE_SUFFIX:
         raise InputError(
-            f"{reference}: an archive; only report, compare and history read archives. To use "
-            "other commands, unpack it with `unzip`"
+            f"{reference}: is an archive, and this command needs a run directory; unpack the "
+            "archive with `unzip`, and name its directory"
         )
     return open_run(results_dir / choose_run_id(reference, list_run_ids(results_dir), results_dir))
 

@@ -164,6 +164,6 @@ def describe_provenance(runs: Sequence[ImportedRun]) -> list[str]:
     if told:
         notes.append(f"from the logs or their folder: {'; '.join(told)}")
     if untold:
-        several = "; may differ between the repeats" if len(runs) > 1 else ""
+        several = "; they may differ between the repeats" if len(runs) > 1 else ""
         notes.append(f"not stated in the logs or their folder: {' and '.join(untold)}{several}")
     return notes

@@ -106,7 +106,10 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
         cases.setdefault(_make_case_id(run, label), []).append(replace(run, label=label))
     if not cases:
         logs = ", ".join(run.log for run in runs[:5]) + ", ..." * (len(runs) > 5)
-        raise InputError(f"{logs}: no log states what was run, so nothing is written")
+        raise InputError(
+            f"{logs}: nothing was imported, as no log states all of {', '.join(SETTINGS)}; "
+            "set the missing values with --set"
+        )
     return cases
 
 

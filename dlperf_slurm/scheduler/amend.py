@@ -63,8 +63,8 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         if not group_ids:
             raise InputError(
                 f"--set: all array jobs of {run.run_id} are already submitted and keep their "
-                f"values; to change them, first cancel the jobs: {COMMAND} cancel {run.path}; "
-                f"then: {COMMAND} retry {run.path} --set KEY=VALUE"
+                f"values; to measure with other values, cancel the run ({COMMAND} cancel "
+                f"{run.path}) and submit its matrix again with --set KEY=VALUE"
             )
         # rendered first: a value that cannot be rendered changes no file
         groups = _find_groups(run, group_ids, after)

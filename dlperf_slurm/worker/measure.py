@@ -185,7 +185,8 @@ def measure_steps(
         session.reset_peak_memory()
     # a reading beside the measurement, as is the peak itself
     except Exception as error:
-        print(f"cannot reset the peak memory: {error!r}", file=sys.stderr, flush=True)
+        text = f"cannot reset the framework's peak-memory statistics: {error!r}"
+        print(text, file=sys.stderr, flush=True)
     session.synchronize()
     barrier()
     place.enter(MEASURED, steps, clock)

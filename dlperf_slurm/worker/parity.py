@@ -62,7 +62,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = make_parser("verify")
     parser.add_argument(
-        "--data-rank", type=int, default=0, help="with one rank: the rank whose batch to use"
+        "--data-rank", type=int, default=0, help="if there is one rank: use the batch of this rank"
     )
     parser.add_argument(
         "--reference",
@@ -167,8 +167,8 @@ def check_parameter_count(case: Case, session: "Session") -> None:
     expected = load_model(case.model).Definition(**case.model_parameters).parameter_count
     if session.parameter_count != expected:
         raise CaseMismatchError(
-            f"{case.axes.framework} built {session.parameter_count} parameters; the model "
-            f"definition has {expected}"
+            f"{case.axes.framework} built a model with {session.parameter_count} parameters; the "
+            f"model's definition has {expected}"
         )
 
 
@@ -198,7 +198,7 @@ def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
         found = (arrays[name].shape, str(arrays[name].dtype))
         if found != (values.shape, "float32"):
             raise CaseMismatchError(
-                f"{what}: {name} is {found}; expected: {values.shape} in float32"
+                f"{what}: {name} has shape and type {found}; expected: {values.shape} in float32"
             )
 
 

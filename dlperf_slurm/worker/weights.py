@@ -101,5 +101,5 @@ def sum_weights(case: "Case", session: "Session") -> float:
         return sum(float(abs(values).sum(dtype="float64")) for values in weights)
     # the measurement is complete: no error of a framework may lose it
     except Exception as error:
-        print(f"weights not compared between ranks: {error!r}", file=sys.stderr, flush=True)
+        print(f"the weights of the ranks were not compared: {error!r}", file=sys.stderr, flush=True)
         return 0.0

@@ -125,11 +125,11 @@ def test_element_of_a_gradient_that_has_cancelled_is_not_compared():
         (make_arrays(a=[1.0], b=[1.0], c=[1.0]), r"gradients: c is missing in the definition"),
         (
             make_arrays(a=[[1.0]], b=[1.0]),
-            r"gradients: a is \(\(1, 1\), 'float32'\); expected: \(1,\)",
+            r"gradients: a has shape and type \(\(1, 1\), 'float32'\); expected: \(1,\)",
         ),
         (
             {"a": numpy.ones(1), "b": numpy.ones(1)},
-            r"gradients: a is \(\(1,\), 'float64'\); expected: \(1,\) in float32",
+            r"gradients: a has shape and type \(\(1,\), 'float64'\); expected: \(1,\) in float32",
         ),
     ],
 )

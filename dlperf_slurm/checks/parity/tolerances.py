@@ -69,7 +69,12 @@ _QUANTITIES = (
     ("evaluation loss", "initial_evaluation_loss", LOSS_TOLERANCE, LOSS_ROUNDINGS),
     ("gradient norm", "gradient_norm", GRADIENT_NORM_TOLERANCE, GRADIENT_ROUNDINGS),
     _TRAINED_LOSS,
-    ("evaluation loss after", "trained_evaluation_loss", TRAINED_LOSS_TOLERANCE, LOSS_ROUNDINGS),
+    (
+        "evaluation loss after 3 steps",
+        "trained_evaluation_loss",
+        TRAINED_LOSS_TOLERANCE,
+        LOSS_ROUNDINGS,
+    ),
 )
 
 
@@ -211,7 +216,10 @@ def find_precision_problem(found: Parity) -> str:
     difference = found.gradients[0].relative
     if difference >= least:
         return ""
-    return f"not computed in {precision}: gradients differ from fp32 by {difference:.1e} only"
+    return (
+        f"probably not computed in {precision}: gradients differ from those in fp32 by only "
+        f"{difference:.1e}"
+    )
 
 
 def compare_ranks(found: Parity, expected: Parity) -> tuple[ParityCheck, ...]:

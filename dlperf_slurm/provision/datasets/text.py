@@ -83,8 +83,8 @@ class TextRecipe:
         document_starts = draw_starts(len(sentence_starts), SENTENCES_PER_DOCUMENT, random)
         if len(document_starts) < 2:
             raise InputError(
-                f"{count} ids make only one document, but the split needs two; use {ENOUGH_IDS} "
-                "or more for --train and for --val"
+                f"{count} token ids make only one document, but training and validation need two "
+                f"each; use {ENOUGH_IDS} or more for --train and for --val"
             )
         numpy.save(folder / SENTENCES_FILE, sentence_starts)
         numpy.save(folder / DOCUMENTS_FILE, document_starts)

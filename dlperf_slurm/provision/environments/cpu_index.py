@@ -44,8 +44,8 @@ def choose_build(
         installation.report_progress(f"{build} comes from {CPU_INDEX}")
         return requirements, ["--extra-index-url", CPU_INDEX]
     installation.report_progress(
-        f"neither pip's settings nor {CPU_INDEX} offer {build}: installing the build for CUDA, "
-        f"{SIZES}; to use a mirror: --cpu-index URL or {VARIABLE}"
+        f"neither the indexes in pip's settings nor {CPU_INDEX} offer {build}: installing the "
+        f"build for CUDA, {SIZES}; to use a mirror: --cpu-index URL or {VARIABLE}"
     )
     requirements = list(read_pins(pins.framework, CUDA).requirements)
     return add_hashes(pins.framework, requirements, CUDA), []

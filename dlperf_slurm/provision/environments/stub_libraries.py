@@ -41,7 +41,7 @@ def link_libraries(installation: Installation, folder: str, libraries: Sequence[
         found = next(packages.glob(f"nvidia/*/lib/{library}"), None)
         if found is None:
             raise EnvironmentMissingError(
-                f"environment {installation.name}: no package contains {library}"
+                f"environment {installation.name}: none of its NVIDIA packages contains {library}"
             )
         link = packages / folder / library
         if not link.exists():

@@ -69,8 +69,8 @@ class Text:
         if description.vocabulary_size > vocabulary_size:
             raise DataError(
                 f"{path!r}: vocabulary_size is {description.vocabulary_size}, but the model's is "
-                f"{vocabulary_size}; set it in the [[model]] table of the matrix, or generate a "
-                f"data set with --vocabulary {vocabulary_size}"
+                f"{vocabulary_size}; set vocabulary_size in the [[model]] table of the matrix, or "
+                f"generate a data set with --vocabulary {vocabulary_size}"
             )
         return description
 
@@ -87,7 +87,8 @@ class Text:
         if least < 0 or largest >= self.description.vocabulary_size:
             raise DataError(
                 f"{self._arguments[0]!r} has ids {least} to {largest}, but the vocabulary_size in "
-                f"its {DESCRIPTION_FILE} is {self.description.vocabulary_size}; correct one of them"
+                f"its {DESCRIPTION_FILE} is {self.description.vocabulary_size}; correct the ids or "
+                "vocabulary_size"
             )
         return ids
 
@@ -126,7 +127,7 @@ def _map_array(path: Path) -> "NDArray[Any]":
         ) from error
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
-            f"{str(path)!r} is {array.dtype} of shape {list(array.shape)}; allowed: "
-            "one-dimensional integers"
+            f"{str(path)!r} is an array of {array.dtype} with shape {list(array.shape)}; allowed: "
+            "a one-dimensional array of integers"
         )
     return array
