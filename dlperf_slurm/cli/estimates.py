@@ -62,8 +62,8 @@ def describe_local_run(
     time = describe_time(plan, seconds, is_local=True)
     if within_seconds:
         time += (
-            f"; --within: after {write_duration(within_seconds)}, only first repeats and retries "
-            "are still started"
+            f"; after {write_duration(within_seconds)} (--within), only the first repeat of each "
+            "case and retries are still started"
         )
     return [f"site {loaded.name}: {explain_choice(options.site)}", *_describe_cases(plan), time]
 

@@ -87,7 +87,7 @@ def follow_to_end(
             release = Releaser(run, read_retry_limits(run).launch).release
         else:
             say(
-                f"{run.run_id}: you did not start this run on this host, so held jobs are not "
+                f"{run.run_id}: you did not start this run on this host, so its held jobs are not "
                 "released and failed array tasks are not retried. To retry array tasks: "
                 f"{COMMAND} retry {run.path}"
             )
@@ -113,7 +113,8 @@ def follow_to_end(
         warn_of_full_disk(run)
         calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:
-            print(f"Slurm commands: {len(tracker.array_job_ids)} sbatch; while waiting {calls}")
+            count = len(tracker.array_job_ids)
+            print(f"Calls of Slurm commands: {count} sbatch, and while waiting {calls}")
 
 
 def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
@@ -126,4 +127,4 @@ def warn_of_full_disk(run: "Run") -> None:
     from dlperf_slurm.jobs.disk_space import describe_full_disk
 
     if full := describe_full_disk(run.path):
-        say(f"{full}: array tasks cannot write. Free space, then: {COMMAND} retry {run.path}")
+        say(f"{full}: array tasks cannot write files. Free space, then: {COMMAND} retry {run.path}")

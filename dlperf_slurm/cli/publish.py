@@ -19,7 +19,9 @@ def add_commands(commands: "Commands") -> None:
     parser = add_command(commands, "publish", run_publish)
     text = "folder of the site; an existing site is updated"
     parser.add_argument("directory", type=Path, metavar="DIR", help=text)
-    parser.add_argument("--title", default=DEFAULT_TITLE, help=f"title (default: {DEFAULT_TITLE})")
+    parser.add_argument(
+        "--title", default=DEFAULT_TITLE, help=f"title of the site (default: {DEFAULT_TITLE})"
+    )
     parser.add_argument(
         "--names",
         action="store_true",

@@ -63,9 +63,10 @@ def add_commands(commands: "Commands") -> None:
         "--plots",
         choices=CHOICES,
         default=SOME,
-        help="some (default): plots of the tables and of unusual step times; files: also as PDF "
-        "and PNG; all: step times of every case; none: no plots (the fastest). all and none write "
-        "a page of their own, report-plots-all.html or report-plots-none.html",
+        help="plots to draw: some (default): plots of the tables and of unusual step times; files: "
+        "these also as PDF and PNG; all: step times of every case; none: no plots (the "
+        "fastest). all and none write a page of their own, report-plots-all.html or "
+        "report-plots-none.html",
     )
     parser.add_argument(
         "--steps",
@@ -75,7 +76,8 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--details",
         action="store_true",
-        help="also print which processes of other users disturbed repeats; files never name them",
+        help="also print which processes of other users disturbed repeats; the written files never "
+        "name them",
     )
 
 

@@ -73,19 +73,21 @@ def add_commands(commands: "Commands") -> None:
         const=False,
         help=text,
     )
-    text = "make all checks, and show what would be submitted; write nothing"
+    text = "make all checks, and show what would be submitted, but submit and write nothing"
     command.add_argument("--dry-run", action="store_true", help=text)
     command.add_argument(
         "--within",
         metavar="TIME",
-        help="local runs: after this time, such as 5min, start only the first repeat of each case",
+        help="without Slurm: after TIME, such as 5min, start only the first repeat of each case",
     )
     command.add_argument(
-        "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
+        "--unchecked",
+        action="store_true",
+        help="submit without checking the jobs against the cluster's limits",
     )
     text = "run a few extra steps of each case under a profiler; they are not part of the results"
     command.add_argument("--profile", choices=("nsys", "torch", "rocprof"), help=text)
-    text = "profile only the cases whose id matches, with * and ?; repeatable"
+    text = "profile only cases whose id matches PATTERN, with * and ?; may be repeated"
     add_repeated_option(command, "--only", "PATTERN", text)
     _add_bad_nodes_option(command)
     add_site_options(command)
@@ -96,7 +98,9 @@ def add_commands(commands: "Commands") -> None:
         command.add_argument("run", metavar="RUN", help=RUN_HELP)
         add_wait_options(command)
         if handler is run_resume:
-            add_set_option(command, "set a site value for jobs not submitted yet")
+            add_set_option(
+                command, "set a value of the site for array jobs that are not submitted yet"
+            )
         else:
             _add_bad_nodes_option(command)
         add_results_option(command)
@@ -196,7 +200,7 @@ def run_render(options: argparse.Namespace) -> None:
     (run,) = stage_matrices(options, [check_matrix(options, is_to_run=False)])
     for group_id in run.list_group_ids():
         print(run.get_script_path(group_id))
-    print(f"Submit it: {COMMAND} resume {run.path}")
+    print(f"To submit this run: {COMMAND} resume {run.path}")
 
 
 def run_submit(options: argparse.Namespace) -> None:
@@ -310,13 +314,13 @@ def run_resume(options: argparse.Namespace) -> None:
         if options.set:
             run, changes = amend_site(run, options.set)
             for change in changes:
-                say(f"site: {change}")
+                say(f"changed site setting: {change}")
         if options.wait or find_unsubmitted(run):
             submit_and_follow(run, options.wait)
             return
-        print(f"{run.run_id}: everything is submitted already; nothing was done")
-        print(f"States:        {COMMAND} status {run.path}")
-        print(f"Retry failed:  {COMMAND} retry {run.path}")
+        print(f"{run.run_id}: all array jobs are already submitted; nothing was done")
+        print(f"To show the states:     {COMMAND} status {run.path}")
+        print(f"To retry failed tasks:  {COMMAND} retry {run.path}")
 
 
 @contextmanager
@@ -347,7 +351,7 @@ def run_retry(options: argparse.Namespace) -> None:
             submit_and_follow(run, options.wait, before if count else ())
             return
         print(f"{run.run_id}: no array task needs a retry; nothing was done")
-        print(f"States:  {COMMAND} status {run.path}")
+        print(f"To show the states: {COMMAND} status {run.path}")
 
 
 def run_status(options: argparse.Namespace) -> None:

@@ -57,7 +57,9 @@ def add_commands(commands: "Commands") -> None:
         help="with --pairs: measure only K rounds, chosen at random; in a round each node is in at "
         "most one pair (default: all; at least 3)")  # fmt: skip
     parser.add_argument(
-        "--unchecked", action="store_true", help="skip the checks of the cluster's limits"
+        "--unchecked",
+        action="store_true",
+        help="submit without checking the jobs against the cluster's limits",
     )
     add_wait_options(parser)
     add_site_options(parser)
@@ -67,7 +69,7 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument("runs", nargs="*", metavar="RUN", help=f"{RUN_HELP}; default: latest")
     add_results_option(parser)
     parser.add_argument("--at-least", metavar="PERCENT", default="2%",
-        help="slowdown from which a node counts as slow (default: 2%%)")  # fmt: skip
+        help="smallest slowdown at which a node counts as slow (default: 2%%)")  # fmt: skip
     parser.add_argument("--markdown", type=Path, metavar="FILE",
         help="write the tables as Markdown")  # fmt: skip
     add_json_option(parser)
@@ -112,7 +114,11 @@ def run_sweep(options: argparse.Namespace) -> None:
             )
         if options.pairs:
             say(f"{rounds} rounds of {len(measured) // rounds} pairs")
-        say(f"{len(nodes)} nodes, {options.blocks} blocks; nodes not available: {len(absent)}")
+        each = "pair" if options.pairs else "node"
+        say(
+            f"{len(nodes)} nodes, {options.blocks} repeats of each case on each {each}; nodes not "
+            f"available: {len(absent)}"
+        )
         runs += stage_matrices(options, [checked])
         mark_own(runs[0])
         submit_and_follow(runs[0], options.wait, is_new=True)

@@ -67,15 +67,17 @@ def describe_method(accepted: Acceptance) -> str:
     stated = accepted.tolerance
     lines = [
         "tolerance: " + (
-            "computed from how much the reference's runs differ, so that 1 in 20 further runs on "
-            "the same machine would have a case below its bound; 0 for a contract's figures"
-            if stated is None else f"the stated {format_percent(stated)}"
+            "computed from how much the reference's runs differ, so that of 20 further runs on the "
+            "same machine about 1 would have a case below its bound; 0 for a contract's figures"
+            if stated is None else f"{format_percent(stated)}, as given"
         ),
         "accepted: above the bound with 95 % confidence; rejected: below the bound with 95 % "
         "confidence for all cases together; undecided: neither (docs/statistics.md, accept)",
     ]  # fmt: skip
     if accepted.others:
-        lines.append(f"not in the reference: {list_some(accepted.others)}")
+        lines.append(
+            f"measured cases that the reference does not have: {list_some(accepted.others)}"
+        )
     return "\n".join(lines)
 
 

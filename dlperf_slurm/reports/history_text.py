@@ -150,7 +150,7 @@ _NEWEST = TableSpec(
         ShownColumn("run", cells=lambda rows: [name[:TIME_CHARACTERS] for name in rows.run_id]),
     ],
     figures=lambda rows: [ShownColumn("runs", None, ScaledFormat(".0f")), *_list_figures(rows)],
-    caption="all runs of a case: --case PATTERN; of all cases: --all",
+    caption="to print all runs of a case: --case PATTERN; all runs of all cases: --all",
 )
 
 

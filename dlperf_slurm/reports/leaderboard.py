@@ -86,7 +86,7 @@ def tabulate_leaderboards(
     """
     caption = (
         "the newest result of each framework at its fastest batch size: median over repeats with "
-        "its 95 % interval; the fastest of a topology first"
+        "its 95 % interval; within each topology, the fastest framework comes first"
     )
     for (model, mode, hardware, precision), rows in bests.items():
         has_shares = any(row["share"] < 1 for row in rows)
@@ -94,7 +94,7 @@ def tabulate_leaderboards(
             f"{model} {'training' if mode == TRAIN else 'inference'}, {precision}, on {hardware}",
             (
                 *("topology", "framework", rows[0]["unit"]),
-                *["of the fastest"] * has_shares,
+                *["share of the fastest"] * has_shares,
                 *("batch size", "run"),
             ),
             [
@@ -148,7 +148,10 @@ def tabulate_runs(
             verdicts.setdefault(row["run_id"], Counter())[row["verdict"]] += 1
     table = make_table(
         "Runs, the newest first",
-        ("run", "title", "site", "state", "files", "against the run before", "best", "of case"),
+        (
+            *("run", "title", "site", "state", "files"),
+            *("compared with previous run", "best result", "case of the best result"),
+        ),
         [
             (
                 Cell(shorten_run_id(row["run_id"]), link=links.get(row["run_id"], "")),
@@ -168,9 +171,9 @@ def tabulate_runs(
             for row in runs
         ],
         8,
-        "against the run before: how many cases have each verdict; each case is compared with the "
-        "last earlier run that measured it; the linked page compares this run with the last "
-        "earlier run of the same matrix and site",
+        "compared with previous run: how many cases have each verdict; each case is compared with "
+        "the last earlier run that measured the case; the linked page compares the run with the "
+        "last earlier run of the same matrix and site",
         # a run leads to its files, and its title names what was run
         (2, 4, 5, 7),
     )

@@ -316,7 +316,7 @@ def _make_comparison(a: Run, b: Run, name: str) -> dict[str, str]:
     has_ratio = bool(compared.pairs.speed_ratio.notna().any())
     return _make_pages(
         name,
-        f"{b.manifest.title or b.run_id}: against the run before",
+        f"{b.manifest.title or b.run_id}: compared with the previous run",
         f"A: run {a.run_id}, {compared.hardware_a}. B: run {b.run_id}, {compared.hardware_b}.",
         # a warning
         [f"The runs were measured on different hardware: {'; '.join(changes)}"] * bool(changes),

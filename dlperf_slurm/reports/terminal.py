@@ -59,7 +59,7 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
         show_table(table, console)
     if len(overviews) > MAX_TABLES:
         left = ", ".join(overview.title for overview in overviews[MAX_TABLES:])
-        console.print(Text(f"not shown: {left}", style="dim"))
+        console.print(Text(f"tables not shown: {left}", style="dim"))
     warnings = [finding.text for finding in summary.findings if finding.is_warning]
     notes = [(number, summary.footnotes[number - 1]) for number in dict.fromkeys(numbers)]
     if warnings or notes:
@@ -155,7 +155,7 @@ def _print_planned(plan: "Plan", console: PlainConsole) -> None:
             for group in plan.groups
         ],
         console,
-        title="array jobs, one sbatch each",
+        title="groups: one array job each",
     )
     is_listed = len(plan.cases) <= LISTED_CASES
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -176,7 +176,8 @@ def _print_planned(plan: "Plan", console: PlainConsole) -> None:
             for (_, *cells), names in alike.items()
         ],
         console,
-        title="cases, with warm-up + measured steps" + "; --json lists each" * (not is_listed),
+        title="cases, with warm-up + measured steps"
+        + "; to list each case: --json" * (not is_listed),
     )
 
 

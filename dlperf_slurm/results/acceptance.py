@@ -141,7 +141,7 @@ def _match(
     if not found and not entry.runs:
         found = [case_id for case_id in ids if matches_pattern(case_id, [entry.case])]
     if not found:
-        yield _Pair(entry.case, entry, None, "the run has no such case")
+        yield _Pair(entry.case, entry, None, "the run does not have this case")
     for case_id in found:
         outcomes = ids[case_id]
         if absence := explain_absence("the run", outcomes):
@@ -233,9 +233,9 @@ def _make_row(
         count = found["deciding_repeats"]
         bound = "about" if found.get("p_value") is not None else "at least"
         needed = (
-            "the interval contains the bound"
+            "the 95 % interval contains the bound"
             if count is None
-            else f"{bound} {count} repeats are needed"
+            else f"{bound} {count} repeats are needed for a verdict"
         )
         reason = f"{count_things(len(pair.units), 'repeat')}; {needed}"
     ends = (found[name] for name in ("speed_ratio", "speed_ratio_low", "speed_ratio_high"))
@@ -258,7 +258,9 @@ def _make_row(
 def _describe_basis(entry: ReferenceCase) -> str:
     """Describe the measurements that a case is compared with: "2 runs, 12 repeats, 3 nodes"."""
     if not entry.runs:
-        return f"stated: at least {entry.at_least_samples_per_s_per_device:g} samples/s per device"
+        return (
+            f"contract: at least {entry.at_least_samples_per_s_per_device:g} samples/s per device"
+        )
     repeats = sum(len(block) for run in entry.runs for block in run.samples_per_s)
     nodes = len({node for run in entry.runs for node in run.nodes})
     counts = ((len(entry.runs), "run"), (repeats, "repeat"), (nodes, "node"))

@@ -71,7 +71,7 @@ def test_account_that_was_refused_is_mended(cluster, tmp_path):
     assert f"dlperf-slurm resume {run.path} (--set KEY=VALUE" in refused.stderr
     done = submit(run, "--set", "account=test", "--wait")
     assert done.returncode == 0, done.stderr
-    assert "site: account: 'nobody' -> 'test'" in done.stdout
+    assert "changed site setting: account: 'nobody' -> 'test'" in done.stdout
     report = run_tool(["report", str(run.path)], CHECKOUT)
     assert "changed after submission: account: 'nobody' -> 'test'" in " ".join(
         report.stdout.split()

@@ -106,7 +106,7 @@ def test_journal_counts_the_calls_that_were_made(submitted):
     made = Counter(name for name, _ in calls)
     (tracked,) = (event for event in read_journal(run.path) if event.event == TRACKED)
     assert json.loads(tracked.detail) == {"squeue": made["squeue"], "sacct": made["sacct"]}
-    assert f"{len(TOPOLOGIES)} sbatch; while waiting {made['squeue']} squeue" in done.stdout
+    assert f"{len(TOPOLOGIES)} sbatch, and while waiting {made['squeue']} squeue" in done.stdout
 
 
 def test_array_tasks_did_not_share_the_machine(submitted):

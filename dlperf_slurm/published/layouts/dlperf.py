@@ -73,7 +73,7 @@ def _make_summary(figures: Sequence[Figure], draft: Document) -> Table:
         title=f"{figures[0].model_title}: summary",
         columns=columns,
         text_columns=2,
-        caption=f"on {largest}"
+        caption=f"throughput on {largest}"
         + (f", speedup over {base}" if is_scaled else "")
         + f"; {get_unit_name(figures[0].unit)}; bsz is the batch size per device",
     )

@@ -79,7 +79,7 @@ def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("speed of B over A (right of 1: B is faster)")
+    axes.set_xlabel("speed of run B / speed of run A (right of 1: B is faster)")
     return figure
 
 
@@ -125,7 +125,7 @@ def draw_timelines(history: "DataFrame") -> "Figure":
     last = panels[-1, 0]
     last.xaxis.set_major_locator(locator)
     last.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-    last.set_xlabel("created (UTC)")
+    last.set_xlabel("creation of the run (UTC)")
     return figure
 
 

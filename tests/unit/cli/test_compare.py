@@ -187,6 +187,6 @@ def test_figure_has_a_line_for_each_case_and_the_limit(run_a, staged, capsys):
     text = Path("ratios.svg").read_text(encoding="utf-8")
     ElementTree.fromstring(text)
     assert all(f"pytorch-resnet50-{topology}-bs8-fp32" in text for topology in ("1n1g", "1n2g"))
-    assert "speed of B over A" in text
+    assert "speed of run B / speed of run A" in text
     run_compare([run_a, other, "--plot", "ratios.pdf"], capsys)
     assert Path("ratios.pdf").read_bytes().startswith(b"%PDF")

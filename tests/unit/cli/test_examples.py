@@ -117,7 +117,7 @@ def test_resume_with_nothing_to_do_says_so_and_what_to_do(matrix, capsys, monkey
     monkeypatch.setattr("dlperf_slurm.scheduler.submit.find_unsubmitted", lambda run: {})
     assert main(["resume", str(run.path)]) == 0
     printed = capsys.readouterr().out
-    assert "submitted already" in printed
+    assert "are already submitted" in printed
     assert f"dlperf-slurm retry {run.path}" in printed
 
 
@@ -158,7 +158,7 @@ def test_submit_on_this_machine_says_what_it_starts(matrix, capsys, monkeypatch)
     assert lines[2].startswith("left out: 1 case: 2n2g ")
     # four times half an hour
     assert "at most 2.0 h" in lines[3]
-    assert "--within: after 5 min, only first repeats and retries" in lines[3]
+    assert "after 5 min (--within), only the first repeat of each case and retries" in lines[3]
 
 
 def test_submit_on_this_machine_refuses_work_that_cannot_end_in_time(matrix, capsys):

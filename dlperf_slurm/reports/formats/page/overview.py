@@ -188,7 +188,7 @@ def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[O
             for case_id, cell, unit in shown
         ]
 
-    bars = "Bars: 95 % intervals; with too few repeats, smallest to largest value."
+    bars = "Error bars: 95 % interval; with too few repeats, smallest to largest value."
     throughput = f"Throughput, {overview.unit}, over {over}"
     points = list_points(
         "samples_per_s", ShownColumn("samples_per_s"), [overview.unit] * len(cases)
@@ -203,11 +203,13 @@ def _list_charts(overview: Overview, looks: Sequence[SeriesStyle]) -> Iterator[O
         show = ShownColumn(name, form=ScaledFormat(factor=100))
         points = list_points(name, show, units, 100)
         yield _make_chart(overview, looks, title, text, points, 100.0)
-    text = "1: as fast as the reference precision; above 1: faster."
+    text = "1: as fast as in the reference precision; above 1: faster."
     units = [f"times {reference}" for reference in cases.reference_precision]
     points = list_points("precision_speedup", ShownColumn("precision_speedup"), units)
     others = [point if is_other else None for point, is_other in zip(points, has_speedup(cases))]
-    yield _make_chart(overview, looks, "Throughput / reference precision", text, others, 1.0)
+    yield _make_chart(
+        overview, looks, "Throughput / throughput in the reference precision", text, others, 1.0
+    )
 
 
 def _list_relative(

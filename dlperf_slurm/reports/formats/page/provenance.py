@@ -29,7 +29,7 @@ def tabulate_missing(results: Results) -> Iterator[Table]:
                 rows.setdefault((problem, format_ranges([*own.repeat])), []).append(case_id)
     if rows:
         cells = [(why, repeats, ", ".join(names)) for (why, repeats), names in rows.items()]
-        caption = "the files of each attempt have details"
+        caption = "for details, see the files of each attempt in the run directory"
         yield make_table("Not measured", ("why", "repeats", "cases"), cells, 3, caption)
 
 

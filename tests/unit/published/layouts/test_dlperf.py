@@ -165,7 +165,7 @@ def test_speedup_of_a_run_is_of_the_largest_topology_over_1n1g():
     )
     table = find_table(document, "ResNet-50: summary")
     assert write_rows(table) == (("pytorch", "dlperf_slurm", "120.00", "12.00"),)
-    assert table.caption.startswith("on 2n8g, speedup over 1n1g")
+    assert table.caption.startswith("throughput on 2n8g, speedup over 1n1g")
 
 
 def test_values_with_and_without_a_compiler_share_a_cell():

@@ -111,7 +111,7 @@ def test_charts_are_of_throughput_efficiency_and_precision():
         "Throughput, images/s, over topology",
         "fp32: throughput relative to the fastest, %",
         "Weak-scaling efficiency, %",
-        "Throughput / reference precision",
+        "Throughput / throughput in the reference precision",
     ]
 
 
