@@ -119,12 +119,12 @@ class LauncherOptions(TomlModel):
 
 
 class Rendezvous(TomlModel):
-    """The network of the rendezvous, if hosts do not reach each other by their own names."""
+    """Settings for clusters whose hosts do not reach each other by their own names."""
 
     host_suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]*$")] = ""
-    """Suffix that turns a host name into its name on the rendezvous network, such as "i"."""
+    """Suffix of a host's name on the network over which the ranks find each other, such as "i"."""
     interface: Annotated[str, Field(pattern=r"^[^\s/]{0,15}$")] = ""
-    """Network interface of the ranks, such as "ib0"; also set for NCCL and Gloo."""
+    """Network interface that the ranks, NCCL and Gloo use, such as "ib0"."""
 
 
 FrameworkName = Annotated[str, AfterValidator(_check_framework)]
@@ -142,11 +142,11 @@ class Container(TomlModel):
     runtime: Annotated[str, OneOf("a container runtime", lambda: sorted(RUNTIMES))]
     """Container runtime, or Slurm plug-in, that starts the container."""
     image: Annotated[str, Field(min_length=1)]
-    """Image, in the runtime's own notation."""
+    """Container image, written as the runtime expects it."""
     options: OneOrMore[str] = ()
     """More options of the runtime; values of the topology replace {{ nodes }} etc."""
     mounts: OneOrMore[str] = ()
-    """More bind mounts, as "/folder" or "/outside:/inside"."""
+    """More bind mounts of the container, as "/folder" or "/outside:/inside"."""
     entrypoint: bool = False
     """Whether to run the image's entry point first; no effect if the runtime cannot skip it."""
 
@@ -161,19 +161,19 @@ class Environment(TomlModel):
     python: str = "python"
     """Python of the framework, by name or path."""
     modules: OneOrMore[str] = ()
-    """Modules to load first."""
+    """Environment modules to load before the virtual environment."""
     setup: OneOrMore[str] = ()
-    """Lines of bash to run first; the array task fails if one fails."""
+    """Lines of bash to run before `modules` are loaded; the array task fails if one fails."""
     env: EnvTable = {}
     """Environment variables; `${NAME}` in a value is expanded in the job."""
     rank_env: EnvTable = {}
-    """Environment variables of the ranks only."""
+    """Environment variables of the ranks only, not of the job script's own commands."""
     wrapper: OneOrMore[str] = ()
     """Command before Python or the container of a rank; topology values replace {{ nodes }} etc."""
     container: Optional[Container] = None
-    """Container of the ranks."""
+    """Container in which the ranks run."""
     host_python: Optional[str] = None
-    """Python 3.7+ on the batch host; default if there is no container: that of the framework."""
+    """Python 3.7+ for the job script; default without a container: that of the framework."""
 
 
 class JobSettings(TomlModel):
@@ -184,19 +184,19 @@ class JobSettings(TomlModel):
     partition: Optional[str] = None
     """Partition of the jobs."""
     account: Optional[str] = None
-    """Account to charge."""
+    """Slurm account that the jobs are charged to."""
     qos: Optional[str] = None
     """Quality of service of the jobs."""
     constraint: Optional[str] = None
     """Features that the nodes must have (`--constraint`)."""
     reservation: Optional[str] = None
-    """Reservation of the jobs."""
+    """Slurm reservation that the jobs use."""
     gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     """Option by which a job requests GPUs."""
     gpu_type: Optional[Annotated[str, AfterValidator(_check_gpu_type)]] = None
     """GPU type to request."""
     compute_capability: Optional[Annotated[str, Field(pattern=COMPUTE_CAPABILITY)]] = None
-    """GPU architecture: "8.0" (A100), "gfx90a" (AMD); cases of builds without it are left out."""
+    """GPU architecture, as "8.0" or "gfx90a"; cases of frameworks built without it are left out."""
     exclusive: bool = False
     """Whether jobs have their nodes to themselves (`--exclusive`)."""
     memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
@@ -217,25 +217,25 @@ class JobSettings(TomlModel):
     setup: OneOrMore[str] = ()
     """Lines of bash that run first in each array task; the task fails if one fails."""
     modules: OneOrMore[str] = ()
-    """Modules to load after `setup`."""
+    """Environment modules to load after `setup`."""
     after_modules: OneOrMore[str] = ()
     """Lines of bash that run after the modules are loaded."""
     env: EnvTable = {}
     """Environment variables of all jobs; `${NAME}` in a value is expanded in the job."""
     rank_env: EnvTable = {}
-    """Environment variables of the ranks only, not of the script's own commands."""
+    """Environment variables of the ranks only, not of the job script's own commands."""
     template: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
-    """Job script template of the site, in place of that of the package."""
+    """Job script template to use instead of the one in the package."""
     node: NodeSettings = NodeSettings()
     """Setup and health checks that run once on each node before the ranks start."""
     launcher: LauncherOptions = LauncherOptions()
-    """How ranks are started."""
+    """Program that starts the ranks, and its options."""
     ranks: Annotated[str, OneOf("a rendezvous method", lambda: KINDS)] = MPI
     """How ranks find each other: by mpi4py, or by sockets and variables of srun or torchrun."""
     rendezvous: Rendezvous = Rendezvous()
-    """Network of the rendezvous."""
+    """Network over which the ranks first find each other (rendezvous)."""
     environments: dict[FrameworkName, Environment] = {}
-    """Environments, by framework."""
+    """Python environment of each framework."""
 
     @property
     def rendezvous_settings(self) -> RendezvousSettings:

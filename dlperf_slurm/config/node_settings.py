@@ -14,38 +14,38 @@ class NodeCheck(TomlModel):
     """
 
     devices: bool = False
-    """As many GPUs respond as the job has on the node."""
+    """Check that as many GPUs respond as the job has on the node."""
     ecc: bool = False
-    """No GPU has uncorrectable ECC errors, pending row remaps, or requires a reset."""
+    """Check that no GPU has uncorrectable ECC errors or pending row remaps, or needs a reset."""
     xid_hours: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """No hardware Xid error in the kernel log in the last hours; 0 skips the check."""
+    """Hours for which the kernel log must have no Xid error of the hardware; 0 skips the check."""
     clocks: bool = False
-    """No GPU is throttled by temperature or power, or has clocks set below its default."""
+    """Check that no GPU is throttled by heat or power, or has its clocks set below the default."""
     links: bool = False
-    """PCIe links of GPUs have their full width, all NVLinks and the NVSwitch fabric work."""
+    """Check that GPUs have PCIe links of full width, and that NVLinks and NVSwitches work."""
     ports: bool = False
-    """Network ports (NCCL_IB_HCA, or all) are active, of equal rate and MTU, and have a GID."""
+    """Check that network ports (NCCL_IB_HCA, or all) are active, of equal rate and MTU, with a GID."""
     stale_processes: bool = False
-    """No process uses the GPUs, and no process of yours from another job is left."""
+    """Check that no process uses the GPUs, and none of yours is left from another job."""
     free_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Lowest accepted free memory of the node."""
+    """Free memory that a node must have, at least."""
     free_device_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Lowest accepted free memory of each GPU."""
+    """Free memory that each GPU must have, at least."""
     open_files: Annotated[int, Field(ge=0)] = 0
-    """Lowest accepted limit of open files of a process (`ulimit -n`), outside containers."""
+    """Limit of open files (`ulimit -n`) that a node must have, at least, outside containers."""
     locked_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Lowest accepted limit of locked memory of a process (`ulimit -l`), outside containers."""
+    """Limit of locked memory (`ulimit -l`) that a node must have, at least, outside containers."""
     shared_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Lowest accepted size of /dev/shm, outside containers."""
+    """Size that /dev/shm of a node must have, at least, outside containers."""
     commands: OneOrMore[str] = ()
-    """Lines of bash that must succeed, such as "nhc"; the last line printed is the reason."""
+    """More checks: lines of bash, such as "nhc"; if one fails, its last output is the reason."""
 
 
 class NodeSettings(TomlModel):
     """Setup and checks that run once on each node of an array task, before the ranks start."""
 
     setup: OneOrMore[str] = ()
-    """Lines of bash, each in a shell of its own; the node is UNHEALTHY if one fails."""
+    """Bash lines to prepare a node, each in its own shell; the node is UNHEALTHY if one fails."""
     check: NodeCheck = NodeCheck()
     """Checks that a node must pass."""
     energy_command: str = ""

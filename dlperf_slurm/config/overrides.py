@@ -69,7 +69,7 @@ class SiteCondition(TomlModel):
             WithJsonSchema({"type": "string", "pattern": f"^{PATTERN}$"}),
         ]
     ] = ()
-    """Topology, such as "2n8g"."""
+    """Topology of a case, such as "2n8g"."""
     nodes: OneOrMore[_Bound] = ()
     """Number of nodes of a case."""
     devices_per_node: OneOrMore[_Bound] = ()
@@ -77,7 +77,7 @@ class SiteCondition(TomlModel):
     world_size: OneOrMore[_Bound] = ()
     """Number of devices of a case; there is one rank per device."""
     framework: OneOrMore[FrameworkName] = ()
-    """Framework."""
+    """Framework of a case."""
     gradient_sync: OneOrMore[str] = ()
     """How gradients are summed over the ranks: "native", "horovod" and others."""
 
@@ -106,7 +106,7 @@ class SiteOverride(JobSettings):
     """Other settings for the jobs that `when` describes; tables are merged key by key."""
 
     when: SiteCondition
-    """Jobs whose case has these settings."""
+    """Condition: the table is for jobs whose case has these settings."""
 
 
 def overlay(base: SomeTable, change: TomlModel) -> SomeTable:

@@ -70,7 +70,7 @@ class Retry(TomlModel):
     """How often `wait` retries an array task, by cause."""
 
     node_fail: Annotated[int, Field(ge=0, le=10)] = 2
-    """Retries after a node failed or was UNHEALTHY; if the node is known, it is excluded."""
+    """Retries after a node failed or was UNHEALTHY; the node is excluded, if its name is known."""
     launch: Annotated[int, Field(ge=0, le=10)] = 1
     """Retries after the ranks could not be started, or a disk was full."""
     preempted: Annotated[int, Field(ge=0, le=10)] = 2
@@ -81,13 +81,13 @@ class Site(JobSettings):
     """A cluster or machine: how to request nodes, and how to start ranks on them."""
 
     scheduler: Literal["slurm", "local"] = "slurm"
-    """Scheduler of the array jobs: Slurm, or this machine."""
+    """What runs the array jobs: Slurm, or this machine without a scheduler."""
     device: Literal["cuda", "cpu"] = "cuda"
     """Device of each rank: a GPU, or CPU cores."""
     max_nodes: Optional[PositiveInt] = None
-    """Largest number of nodes of a case."""
+    """Largest number of nodes of a case; cases with more are left out."""
     max_devices_per_node: Optional[PositiveInt] = None
-    """Largest number of devices per node of a case."""
+    """Largest number of devices per node of a case; cases with more are left out."""
     max_array_size: Optional[PositiveInt] = None
     """Largest number of tasks of an array job; default: the cluster's MaxArraySize."""
     arrays: bool = True
@@ -101,17 +101,17 @@ class Site(JobSettings):
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
     """Variables of your shell to pass to the jobs; their values are written to no file."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None
-    """Umask of a run's files, in octal; default: "077", or "027" with a group."""
+    """Umask of a run's files, in octal; default: "077", or "027" if `group` is set."""
     group: Optional[str] = None
-    """Group that may read the files of a run."""
+    """Unix group that may read the files of a run."""
     datasets: dict[str, DatasetOrPath] = {}
-    """Data sets, by name: a table, or only the path of the folder."""
+    """Data sets by name: for each a table of settings, or only the path of its folder."""
     tracking: Tracking = Tracking()
-    """Polling intervals."""
+    """How often to poll the queue, and when a missing job counts as LOST."""
     retry: Retry = Retry()
-    """Automatic retries, by cause."""
+    """Largest number of automatic retries of an array task, by cause."""
     override: OneOrMoreTables[SiteOverride] = ()
-    """Different settings for some jobs; if several tables match, the last one wins."""
+    """Other settings for jobs that `when` selects; if several tables match, the last one wins."""
 
     @model_validator(mode="before")
     @classmethod
@@ -209,7 +209,7 @@ def find_site_file(name: str) -> Optional[Path]:
         owner = find_stranger(path.parent, path)
         if owner:
             raise InputError(
-                f"{path}: belongs to user {owner}, and its lines would run in your jobs; "
+                f"{path}: belongs to user {owner}, and its commands would run in your jobs; "
                 f"read the file, and give its path if you trust it: --site {path}"
             )
     return path

@@ -112,7 +112,9 @@ def check_inherited(name: str) -> str:
             "SBATCH_ACCOUNT"
         )
     if name in _OWN_OF_SBATCH:
-        raise ValueError(f"{name!r} is not allowed, as each script sets that option itself")
+        raise ValueError(
+            f"{name!r} is not allowed, as each job script sets the sbatch option of this variable"
+        )
     return name
 
 
@@ -127,7 +129,9 @@ def check_env_name(name: str) -> str:
             "not beginning with a digit"
         )
     if name in SCRIPT_VARIABLES:
-        raise ValueError(f"{name!r} is a variable of the job script; choose another name")
+        raise ValueError(
+            f"{name!r} is not allowed, as the job script itself uses it; choose another name"
+        )
     return name
 
 
