@@ -24,7 +24,7 @@ class NodeCheck(TomlModel):
     links: bool = False
     """Check that GPUs have PCIe links of full width, and that NVLinks and NVSwitches work."""
     ports: bool = False
-    """Check that network ports (NCCL_IB_HCA, or all) are active, of equal rate and MTU, with a GID."""
+    """Check network ports (NCCL_IB_HCA or all): all active, of equal rate and MTU, with a GID."""
     stale_processes: bool = False
     """Check that no process uses the GPUs, and none of yours is left from another job."""
     free_memory_mib: Annotated[int, Field(ge=0)] = 0

@@ -167,10 +167,11 @@ CASES: tuple[Column, ...] = (
         "to sort and plot by; missing if there are several, or none",
         formula(lambda c: c["batch_sizes_measured"].where(
             c["batch_sizes_measured"].str.fullmatch(r"\d+")).astype(COUNT))),
-    Column("nodes", COUNT, "nodes", "of the topology", planned("nodes")),
-    Column("devices_per_node", COUNT, "devices", "of the topology", planned("devices_per_node")),
-    Column("world_size", COUNT, "ranks", "ranks: nodes x devices_per_node, as each rank has one "
-        "device",
+    Column("nodes", COUNT, "nodes", "number of nodes of the topology", planned("nodes")),
+    Column("devices_per_node", COUNT, "devices", "number of devices on each node of the topology",
+        planned("devices_per_node")),
+    Column("world_size", COUNT, "ranks", "number of ranks: nodes x devices_per_node, as each rank "
+        "has one device",
         planned("world_size")),
     Column("model_parameters", TEXT, "", "parameters of the model as JSON, as in its [model] table",
         RepeatAggregate("model_parameters", FIRST)),
@@ -182,7 +183,8 @@ CASES: tuple[Column, ...] = (
     *_declare_settings(),
     declare_hidden("samples_per_step", COUNT, RepeatAggregate("global_batch_size", FIRST)),
     declare_hidden("first_hardware", TEXT, RepeatAggregate("hardware", FIRST)),
-    Column("hardware", TEXT, "", "devices of the first valid repeat, and the number of nodes",
+    Column("hardware", TEXT, "", "number and model of the devices, and number of nodes; from the "
+        "first valid repeat",
         formula(lambda c: c["first_hardware"].fillna(""))),
     Column("unit", TEXT, "", "unit of the throughputs, such as images/s", planned("unit")),
     declare_median("samples_per_s", THROUGHPUT, "throughput, median over the valid repeats",
@@ -195,14 +197,16 @@ CASES: tuple[Column, ...] = (
     Column("tokens_per_s", NUMBER, "tokens/s", "throughput in tokens: `samples_per_s` x tokens "
         "per sample; missing for models whose results are published in samples",
         formula(lambda c: c["samples_per_s"] * c["tokens_per_sample"].astype(NUMBER))),
-    Column("repeats_measured", COUNT, "repeats", "repeats with a valid record",
+    Column("repeats_measured", COUNT, "repeats", "number of repeats with a valid record",
         lambda c, inputs: c["repeats_measured"]),
-    Column("repeats_planned", COUNT, "repeats", "repeats planned; 0 if the case was left out",
+    Column("repeats_planned", COUNT, "repeats", "number of planned repeats; 0 if the case was left "
+        "out of the run",
         planned("repeats_planned")),
     declare_hidden("baseline_case", TEXT, baseline(ratios.find_smallest_topologies)),
     declare_hidden("speedup_together", COUNT, lambda c, inputs: ratios.count_curve_points(
         inputs.make_frame(c, "repeats_measured"), c["baseline_case"])),
-    Column("baseline", TEXT, "", "smallest topology that was measured; the reference of `speedup`",
+    Column("baseline", TEXT, "", "smallest topology that was measured, to which `speedup` is "
+        "relative",
         lambda c, inputs: c["baseline_case"].map(inputs.plan.topology).astype(TEXT).fillna("")),
     declare_ratio("speedup", "ratio", "throughput divided by that of `baseline`",
         ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
@@ -242,11 +246,13 @@ CASES: tuple[Column, ...] = (
         "with the backward pass",
         compute_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
         missing=UNKNOWN),
-    Column("unoverlapped_efficiency", NUMBER, "fraction", "as `reachable_efficiency`, but if "
-        "the all-reduce does not overlap", compute_reachable_efficiency(0.0)),
+    Column("unoverlapped_efficiency", NUMBER, "fraction", "upper bound of the weak-scaling "
+        "efficiency, computed as `reachable_efficiency`, if the all-reduce does not overlap with "
+        "the backward pass",
+        compute_reachable_efficiency(0.0)),
     declare_hidden("precision_table", COUNT, baseline(ratios.number_precision_tables)),
-    Column("reference_precision", TEXT, "", "fp32, or tf32 if fp32 was not measured: "
-        "`precision_speedup` is relative to it",
+    Column("reference_precision", TEXT, "", "precision to which `precision_speedup` is "
+        "relative: fp32, or tf32 if fp32 was not measured",
         baseline(ratios.find_reference_precisions, "precision_table")),
     declare_hidden("full_precision_case", TEXT,
         baseline(ratios.find_full_precisions, "precision_table", "reference_precision")),
@@ -283,16 +289,19 @@ CASES: tuple[Column, ...] = (
     declare_hidden("device_data_case", TEXT, baseline(ratios.find_data_on_device)),
     declare_ratio("relative_to_device_data", "ratio", "throughput divided by that of the same "
         "case with data on the device", ratio_to("samples_per_s", "device_data_case"),
-        header="vs. data on device"),
+        header="vs. data on the device"),
     *(Column(name, NUMBER, "fraction", meaning, compute, header=header, form=PERCENT,
         missing=missing)
       for name, compute, meaning, header, missing in (
         ("top1_average", RepeatAggregate("top1", "mean"), "top-1 accuracy on the validation "
         "samples after the last epoch, mean over seeds", "average top-1 %", ""),
-        ("top1_deviation", compute_deviation, "standard deviation (n - 1) over seeds", "deviation",
+        ("top1_deviation", compute_deviation, "standard deviation (n - 1) of the top-1 accuracy "
+            "over seeds", "deviation",
             "one seed"),
-        ("top1_lowest", RepeatAggregate("top1", "min"), "lowest over all seeds", "minimum", ""),
-        ("top1_highest", RepeatAggregate("top1", "max"), "highest over all seeds", "maximum", ""),
+        ("top1_lowest", RepeatAggregate("top1", "min"), "lowest top-1 accuracy of any seed",
+            "minimum", ""),
+        ("top1_highest", RepeatAggregate("top1", "max"), "highest top-1 accuracy of any seed",
+            "maximum", ""),
     )),
     Column("epochs", NUMBER, "epochs", "epochs that were run, median over seeds",
         RepeatAggregate("epochs", "median"), header="epochs", form=ScaledFormat("g")),
@@ -303,8 +312,9 @@ CASES: tuple[Column, ...] = (
         lambda c, inputs: (inputs.frames.repeats.top1 >= inputs.frames.repeats.target_top1).groupby(
             inputs.frames.repeats.case_id).sum().reindex(inputs.plan.index)
             .where(c["target_top1"] > 0)),
-    Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
-        "validation, median over seeds; missing if a seed did not reach the target",
+    Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last "
+        "epoch's validation, median over seeds; missing if a seed did not reach the target "
+        "accuracy",
         plain_median_of("train_seconds"), header="time to train", form=DurationFormat(),
         missing="target not reached"),
     declare_hidden("full_training_case", TEXT,
@@ -327,21 +337,22 @@ CASES: tuple[Column, ...] = (
     Column("utilization", NUMBER, "fraction", "utilization of the devices, mean over the "
         "measured steps",
         RepeatAggregate("utilization", "median"), header="busy %", form=OCCUPIED, missing=UNKNOWN),
-    Column("power_watts", NUMBER, "W", "power of all devices together, or of the CPUs of all "
-        "hosts if these are the devices; median over the repeats",
+    Column("power_watts", NUMBER, "W", "power of all devices together (without GPUs, of the CPUs "
+        "of all hosts); median over the repeats",
         RepeatAggregate("power_watts", "median"),
         header="W", form=ScaledFormat(".1f"), missing=UNKNOWN),
-    Column("samples_per_joule", NUMBER, "samples/J", "throughput divided by power",
+    Column("samples_per_joule", NUMBER, "samples/J", "throughput divided by `power_watts`",
         RepeatAggregate("samples_per_joule", "median"), header="{unit}", form=ScaledFormat(".3f"),
         missing=UNKNOWN),
     Column("node_power_watts", NUMBER, "W", "power of all nodes together; median over the repeats",
         RepeatAggregate("node_power_watts", "median"),
         header="node W", form=ScaledFormat(".1f"), missing=UNKNOWN),
-    Column("joules_per_sample", NUMBER, "J/sample", "power of the devices divided by throughput, "
-        "where `node_joules_per_sample` is known",
+    Column("joules_per_sample", NUMBER, "J/sample", "energy of the devices per sample: their power "
+        "divided by throughput; missing without `node_joules_per_sample`",
         RepeatAggregate("joules_per_sample", "median"), header="J per sample",
         form=ScaledFormat(".4g"), missing=UNKNOWN),
-    Column("node_joules_per_sample", NUMBER, "J/sample", "power of the nodes divided by throughput",
+    Column("node_joules_per_sample", NUMBER, "J/sample", "energy of the nodes per sample: their "
+        "power divided by throughput",
         RepeatAggregate("node_joules_per_sample", "median"), header="node J per sample",
         form=ScaledFormat(".4g"), missing=UNKNOWN),
     Column("clock_mhz", NUMBER, "MHz", "clock frequency of the devices, mean over devices and "
@@ -361,13 +372,15 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate(f"phase_{name}_seconds", "median")) for name in PHASES),
     declare_hidden("to_first_step_seconds", NUMBER,
         RepeatAggregate("to_first_step_seconds", "median"), header="script to first step"),
-    Column("parity_proof", TEXT, "", "folder of the `parity` run that checked the case's "
-        "framework, versions, code, device, precision, compiler, memory format and gradient_sync, "
-        "if any",
+    Column("parity_proof", TEXT, "", "folder of the `parity` run that checked the same "
+        "framework, versions, code, device, precision, compiler, memory format and gradient_sync; "
+        "empty if there is none",
         formula(lambda c: c["case_id"].where(c["case_id"].isna(), ""))),
-    Column("problem", TEXT, "", "why there is no result: OOM, failed, invalid, missing, not run",
+    Column("problem", TEXT, "", "why the case has no result: OOM, failed, invalid, missing, "
+        "not run",
         find_problem),
-    Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not",
+    Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not left "
+        "out",
         planned("reason")),
 )  # fmt: skip
 

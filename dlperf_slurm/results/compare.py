@@ -317,7 +317,8 @@ def _find_medians(pairs: "DataFrame", samples: "Series") -> "Series":
 
 COMPARISON: tuple[Column, ...] = (
     *map(share_case_column, list(IDENTITY)[:-1]),
-    Column("quantity", TEXT, "", "throughput or mean latency", take_column("quantity")),
+    Column("quantity", TEXT, "", "what is compared: throughput or mean latency",
+        take_column("quantity")),
     Column("unit", TEXT, "", "unit of both medians",
         lambda pairs: pairs.unit.mask(pairs.quantity == MEAN_LATENCY, "ms")),
     Column("median_a", NUMBER, OWN_UNIT, "median over the valid repeats of run A",
@@ -332,14 +333,16 @@ COMPARISON: tuple[Column, ...] = (
         "slower"),
     Column("p_value", NUMBER, "", "p-value of the test for any difference, adjusted for all "
         "comparisons (Holm)", take_column("p_value")),
-    Column("verdict", TEXT, "", "faster, slower, equivalent, undecided, not comparable",
+    Column("verdict", TEXT, "", "speed of B compared with A: faster, slower, equivalent, "
+        "undecided, not comparable",
         take_column("verdict")),
-    Column("deciding_repeats", COUNT, "repeats", "approximate number of repeats per run needed for "
-        "a verdict; missing if there is a verdict, or if no number of repeats would give one",
+    Column("deciding_repeats", COUNT, "repeats", "approximate number of repeats of each run that a "
+        "verdict needs; missing if there is a verdict, or if no number of repeats would give one",
         take_column("deciding_repeats")),
     Column("reason", TEXT, "", "why there is no verdict, or what is needed for one; empty if "
-        "there is one", take_column("reason")),
-    Column("changes", TEXT, "", "other differences between the runs, joined by semicolons",
+        "there is a verdict", take_column("reason")),
+    Column("changes", TEXT, "", "what else differs between the runs, besides the speed; joined by "
+        "semicolons",
         lambda pairs: pairs.changes.map("; ".join)),
 )  # fmt: skip
 

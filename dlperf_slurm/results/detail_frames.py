@@ -35,16 +35,16 @@ RANKS: tuple[Column, ...] = (
     Column("case_id", TEXT, "", CASE_MEANING, attrgetter("outcome.case_id")),
     Column("repeat", COUNT, "", REPEAT_MEANING, attrgetter("outcome.repeat")),
     Column("rank", COUNT, "", "MPI rank, from 0", attrgetter("result.rank")),
-    Column("local_rank", COUNT, "", "rank on its host, from 0",
+    Column("local_rank", COUNT, "", "index of the rank on its host, from 0",
         attrgetter("result.local_rank")),
     Column("host", TEXT, "", "host of the rank", attrgetter("result.host")),
     Column("device_name", TEXT, "", "device of the rank", attrgetter("result.device_name")),
-    Column("window_seconds", NUMBER, "s", "time of all measured steps",
+    Column("window_seconds", NUMBER, "s", "time of all measured steps together",
         attrgetter("result.window_seconds")),
     Column("data_wait_seconds", NUMBER, "s", "time spent waiting for data during the "
         "measured steps",
         attrgetter("result.data_wait_seconds")),
-    Column("median_step_seconds", NUMBER, "s", "median over the measured steps; missing for "
+    Column("median_step_seconds", NUMBER, "s", "median time of the measured steps; missing for "
         "imported logs",
         attrgetter("median_step_seconds")),
     Column("peak_memory_bytes", COUNT, "B", "peak memory of the rank",

@@ -270,7 +270,7 @@ REPEATS: tuple[Column, ...] = (
         lambda repeat: repeat.outcome.repeat),
     Column("attempt", COUNT, "", "number of the attempt that wrote the record, counted from 1",
         of_record(lambda record: record.case.attempt)),
-    Column("status", TEXT, "", "ok, or why there is no result: OOM, failed, invalid, missing",
+    Column("status", TEXT, "", "ok, or why the repeat has no result: OOM, failed, invalid, missing",
         lambda repeat: classify_problem(repeat.outcome.problem) if repeat.outcome.problem else OK),
     Column("problem", TEXT, "", "error message; empty if there was no error",
         lambda repeat: repeat.outcome.problem),
@@ -278,8 +278,8 @@ REPEATS: tuple[Column, ...] = (
         of_record(lambda record: record.case.axes.batch_size)),
     Column("global_batch_size", COUNT, "samples", "samples of one step, over all ranks",
         of_record(lambda record: record.case.global_batch_size)),
-    Column("samples_per_s", NUMBER, "samples/s", "global_batch_size x measured steps / "
-        "`window_seconds`", of_record(lambda record: record.samples_per_s)),
+    Column("samples_per_s", NUMBER, "samples/s", "throughput: global_batch_size x measured steps "
+        "/ `window_seconds`", of_record(lambda record: record.samples_per_s)),
     Column("steps", COUNT, "steps", "number of measured steps, more than planned if "
         "min_measured_seconds needs it; missing for training to accuracy",
         of_record(lambda record: None if record.epochs else record.steps)),
@@ -290,7 +290,8 @@ REPEATS: tuple[Column, ...] = (
         of_record(compute_rate_without_stalls)),
     Column("data_waiting_share", NUMBER, "fraction", WAITING_MEANING,
         of_record(compute_stalled_share)),
-    Column("epochs", COUNT, "epochs", "epochs that were run; training to accuracy only",
+    Column("epochs", COUNT, "epochs", "number of epochs that were run; only for training to "
+        "accuracy",
         of_record(lambda record: len(record.epochs) or None)),
     Column("top1", NUMBER, "fraction", "top-1 accuracy on the validation samples after the "
         "last epoch",
@@ -306,8 +307,8 @@ REPEATS: tuple[Column, ...] = (
     Column("node_power_watts", NUMBER, "W", "power of all nodes together, mean over the "
         "measured steps",
         of_record(lambda record: compute_node_power_watts(record) or None)),
-    Column("stolen_share", NUMBER, "fraction", "CPU time that a hypervisor withheld (steal), "
-        "on the most affected host",
+    Column("stolen_share", NUMBER, "fraction", "share of CPU time that a hypervisor withheld "
+        "(steal), on the most affected host",
         of_record(lambda record: record.stolen_share if record.telemetry else None)),
     Column("run_cpu_share", NUMBER, "fraction", "CPU time of this run, as a share of all CPUs, "
         "on the host of `other_cpu_share`", _get_worst_share("run_share")),
@@ -318,12 +319,13 @@ REPEATS: tuple[Column, ...] = (
     Column("to_first_step_seconds", NUMBER, "s", "time from the start of the job script or array "
         "task to the end of the first step, on rank 0",
         lambda repeat: repeat.phases.get(TO_FIRST_STEP_SUM)),
-    Column("clock", TEXT, "", "where step times come from: " + ", ".join(CLOCKS),
+    Column("clock", TEXT, "", "source of the step times: " + ", ".join(CLOCKS),
         of_record(lambda record: record.clock.name)),
     Column("hosts", TEXT, "", "host names in the order of ranks, separated by spaces",
         of_record(lambda record: " ".join(dict.fromkeys(rank.host for rank in record.ranks)))),
-    Column("started_at", TIME, "", "UTC, to the second", of_record(lambda r: r.started_at)),
-    Column("ended_at", TIME, "", "UTC, to the second", of_record(lambda r: r.ended_at)),
+    Column("started_at", TIME, "", "when the repeat started, in UTC",
+        of_record(lambda r: r.started_at)),
+    Column("ended_at", TIME, "", "when the repeat ended, in UTC", of_record(lambda r: r.ended_at)),
     hide("block", COUNT, lambda repeat: compute_block(repeat.outcome.repeat, repeat.case.blocks)
         if repeat.case.blocks > 1 else repeat.outcome.repeat),
     hide_of_record("hardware", TEXT, describe_hardware),

@@ -246,35 +246,38 @@ HISTORY: tuple[Column, ...] = (
     *map(share_case_column, list(IDENTITY)[:-1]),
     Column("parameters", TEXT, "", "parameters of the model as JSON; empty if no record has them",
         take_column("parameters")),
-    Column("run_id", TEXT, "", "run id; begins with the date and time", take_column("run_id")),
+    Column("run_id", TEXT, "", "id of the run, which begins with its date and time",
+        take_column("run_id")),
     Column("run_dir", TEXT, "", "directory of the run", take_column("run_dir")),
-    Column("created_at", TIME, "", "UTC, to the second", take_column("created_at")),
+    Column("created_at", TIME, "", "when the run was created, in UTC", take_column("created_at")),
     Column("site", TEXT, "", "name of the site", take_column("site_name")),
     share_case_column("unit"),
     replace(share_case_column("samples_per_s"), compute=take_column("median")),
     Column("interval_low", NUMBER, OWN_UNIT, "lower end of the 95 % interval of the median; "
-        "missing where repeats are too few for one", take_column("interval_low")),
+        "missing if there are too few repeats for an interval", take_column("interval_low")),
     Column("interval_high", NUMBER, OWN_UNIT, "upper end of the 95 % interval of the median",
         take_column("interval_high")),
     replace(share_case_column("repeats_measured"),
         compute=lambda history: history.samples_per_s.map(len)),
-    Column("repeats_planned", COUNT, "repeats", "repeats planned", take_column("planned_repeats")),
+    Column("repeats_planned", COUNT, "repeats", "number of planned repeats",
+        take_column("planned_repeats")),
     declare_speed_ratio("throughput divided by that of the previous run with a result for the "
         "case"),
     Column("p_value", NUMBER, "", "p-value of the rank-sum test, adjusted for all runs of the "
         "case (Holm)",
         take_column("p_value")),
-    Column("verdict", TEXT, "", "compared with the previous run that has a result: faster, "
+    Column("verdict", TEXT, "", "speed compared with the previous run that has a result: faster, "
         "slower, equivalent, undecided, not comparable; empty for the first run",
         take_column("verdict")),
-    Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is one",
+    Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is a verdict",
         take_column("reason")),
-    Column("changes", TEXT, "", "other differences from the previous run, joined by semicolons",
+    Column("changes", TEXT, "", "what else differs from the previous run, besides the speed; "
+        "joined by semicolons",
         lambda history: history.changes.map("; ".join)),
     Column("software", TEXT, "", "versions of packages, drivers and this tool", _describe_software),
-    Column("state", TEXT, "", "why there is no result: OOM, failed, invalid, missing",
+    Column("state", TEXT, "", "why the run has no result: OOM, failed, invalid, missing",
         take_column("state")),
-    Column("problem", TEXT, "", "problems of any repeat; empty if there are none",
+    Column("problem", TEXT, "", "problems of the repeats; empty if no repeat has one",
         take_column("problem")),
 )  # fmt: skip
 
