@@ -34,14 +34,14 @@ _NEWER_PYTHONS = ["python3." + str(minor) for minor in range(14, 8, -1)]
 def describe_old_python():  # type: () -> str
     """Return which Python the tool needs, and the command that installs the tool with it."""
     found = [name for name in _NEWER_PYTHONS if _is_on_path(name)]
-    needs = "Python 3.9 or newer is required, and %s is Python %s" % (
+    needs = "dlperf-slurm requires Python 3.9 or newer, and %s is Python %s" % (
         sys.executable,
         sys.version.split()[0],
     )
     if not _is_checkout():
-        return "%s; install it with %s" % (needs, found[0] if found else "a newer one")
+        return "%s; install it with %s" % (needs, found[0] if found else "a newer Python")
     if not found and not _is_installed_in_checkout():
-        return "%s; install a newer one, or load a module with one" % needs
+        return "%s; install a newer Python, or load a module that has one" % needs
     return "%s; %s" % (needs, _describe_checkout_command(found[0] if found else ""))
 
 
@@ -79,7 +79,7 @@ def _describe_checkout_command(newer_python):  # type: (str) -> str
     """Return how to install the tool in the checkout's .venv, or how to run it from there."""
     python = _write_place(".venv", "bin", "python")
     if _is_installed_in_checkout():
-        return "it is installed in another Python; run: %s -m %s" % (python, _PACKAGE)
+        return "dlperf-slurm is installed in another Python; run: %s -m %s" % (python, _PACKAGE)
     if _is_on_path("make"):
         install = (
             "make .venv/installed" if _is_here() else "make -C %s .venv/installed" % _quote(_HOME)

@@ -23,13 +23,14 @@ MEANINGS = {
     "start of a container",
     PYTHON: "from the start of rank 0's Python until the worker runs in it",
     RANKS: "from the start of the worker until all ranks have connected to each other",
-    LOOK: "placement of ranks, a check for other load on the hosts and, where measured, the peak "
-    "rates of the device",
+    LOOK: "placement of ranks, a check for other load on the hosts, and the measurement of peak "
+    "rates of the device, if it is made",
     FRAMEWORK: "import of Python modules, mostly those of the framework",
-    SESSION: "the framework's other preparation: rendezvous, network, model, weights and batch",
+    SESSION: "preparation of the framework after its import: rendezvous, network, model, weights "
+    "and batch",
     SAMPLER: "waiting for the start of the telemetry process",
     FIRST_STEP: "the first warm-up step, with compilation",
-    WARMUP: "the other warm-up steps, and waiting for the other ranks after them",
+    WARMUP: "the other warm-up steps, and then waiting for the other ranks",
     WINDOW: "the measured steps; for training to an accuracy, the whole training",
     GATHER: "gathering the results of all ranks, measuring the network, and writing the record",
 }

@@ -80,7 +80,7 @@ def drop_usable_nodes(
         if booted_at and node not in booted_at:
             report(f"node {node} is not excluded: the cluster no longer has it")
         elif time and boot and datetime.fromisoformat(boot).astimezone() > parse_time(time):
-            report(f"node {node} is not excluded: it was booted since it failed")
+            report(f"node {node} is not excluded: it was rebooted after it failed")
         else:
             kept.append(node)
     return kept

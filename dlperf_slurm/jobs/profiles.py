@@ -52,7 +52,7 @@ def mark_profiled(expansion: "Expansion", tool: str, patterns: Sequence[str]) ->
     ]
     if problems:
         raise InputError(
-            f"--profile {tool}: cannot profile these cases; choose others with --only PATTERN:\n  "
+            f"--profile {tool}: cannot profile these cases (choose others with --only PATTERN):\n  "
             + "\n  ".join(problems)
         )
     cases = (

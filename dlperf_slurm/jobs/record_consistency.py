@@ -73,8 +73,7 @@ def _find_rank_problems(record: Record) -> Iterator[str]:
     for index, one in enumerate(record.telemetry):
         if one.host not in hosts or one.device >= per_node:
             yield (
-                f"telemetry[{index}] is of device {one.device} on {one.host!r}, where no rank "
-                "used it"
+                f"telemetry[{index}] is of device {one.device} on {one.host!r}, which no rank used"
             )
 
 

@@ -179,7 +179,7 @@ class Run(NamedTuple):
             match = _TASK.fullmatch(line)
             if match is None:
                 raise InputError(
-                    f"{path}:{index + 1}: {line[:80]!r} is not a line about an array task"
+                    f"{path}:{index + 1}: {line[:80]!r} is not a valid line for an array task"
                 )
             _, folder, job, seed, case = match.group(0, "folder", "job", "seed", "case")
             tasks.append(

@@ -184,7 +184,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             if not isinstance(value, (int, float)):
                 raise SecurityError(f"{operator} needs numbers, not {value!r:.40}")
             if isinstance(value, int) and value.bit_length() > MAX_BITS:
-                raise SecurityError(f"{operator}: numbers too large")
+                raise SecurityError(f"{operator}: a number has more than {MAX_BITS} bits")
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() * abs(right)
             if bits > MAX_BITS:
@@ -326,7 +326,7 @@ def render_command(command: str, values: Mapping[str, object]) -> str:
     try:
         return _render_bounded(command, values)
     except RecursionError:
-        raise ValueError("SecurityError: nested too deeply") from None
+        raise ValueError("SecurityError: the expressions are nested too deeply") from None
     except jinja2.UndefinedError as error:
         raise ValueError(f"{error}; known: {', '.join(values)}") from error
     except jinja2.TemplateSyntaxError as error:
@@ -353,7 +353,7 @@ def _render_bounded(command: str, values: Mapping[str, object]) -> str:
 @lru_cache(maxsize=16)
 def _compile_command(command: str) -> jinja2.Template:
     if len(command) > MAX_COMMAND_CHARACTERS:
-        raise SecurityError(f"has more than {MAX_COMMAND_CHARACTERS} characters")
+        raise SecurityError(f"the command has more than {MAX_COMMAND_CHARACTERS} characters")
     environment = make_environment([])
     environment.filters = {name: environment.filters[name] for name in _COMMAND_FILTERS}
     # parsed without the filters that charge, which are in the tree of the second
@@ -434,7 +434,7 @@ def _sum(
     total = start
     for item in _read_attribute(environment, items, attribute):
         if not isinstance(item, (int, float)):
-            raise SecurityError(f"sum is for numbers, not for {item!r:.40}")
+            raise SecurityError(f"sum needs numbers, not {item!r:.40}")
         total += item
     return total
 

@@ -77,7 +77,7 @@ class ShownTables(tuple[ShownTable, ...]):
             if words in table.title:
                 return table
         titles = "; ".join(table.title for table in self)
-        raise InputError(f"{words!r} is not in the title of any table; titles: {titles}")
+        raise InputError(f"no table has {words!r} in its title; titles: {titles}")
 
     def __repr__(self) -> str:
         return "\n\n".join(map(repr, self))

@@ -68,7 +68,7 @@ class ReferenceCase(TomlModel):
     @model_validator(mode="after")
     def _check(self) -> "ReferenceCase":
         if (self.at_least_samples_per_s_per_device is None) != bool(self.runs):
-            raise ValueError("needs either `runs` or `at_least_samples_per_s_per_device`, not both")
+            raise ValueError("a case needs either `runs` or `at_least_samples_per_s_per_device`")
         return self
 
     def compute_level(self, world_size: int) -> float:

@@ -101,7 +101,7 @@ def _cancel_local(run: Run, warn: Callable[[str], None]) -> int:
     hosts = {local.find_other_host(array_job_id) for array_job_id in array_job_ids} - {""}
     if hosts:
         raise SchedulerError(
-            f"{run.run_id} runs on {', '.join(sorted(hosts))}; cancel it on that host"
+            f"{run.run_id} runs on {', '.join(sorted(hosts))}; cancel the run there"
         )
     _journal(run, array_job_ids, warn)
     for array_job_id in array_job_ids:

@@ -68,7 +68,9 @@ class QueueLine(NamedTuple):
         Raises SchedulerError if there are more than a run can have.
         """
         if sum(map(len, self.array_tasks)) > MAX_REPEATS:
-            raise SchedulerError(f"job {self.job_id} has more array tasks than a run can have")
+            raise SchedulerError(
+                f"job {self.job_id} has more array tasks than any run of dlperf-slurm"
+            )
         return (f"{self.job_id}_{n}" for numbers in self.array_tasks for n in numbers)
 
 

@@ -224,7 +224,8 @@ def _call_sbatch(run: Run, group_id: str, submit: Callable[[], str]) -> tuple[st
             array_job_id = find_submitted(run, group_id)
         except SchedulerError as silence:
             raise SchedulerError(
-                f"{error}\nIt is not known whether Slurm accepted the job: {silence}"
+                f"{error}\nWhether Slurm accepted the job is unknown, as the search for the job failed: "
+                f"{silence}"
             ) from silence
         return (array_job_id, "") if array_job_id is not None else ("", str(error))
 
@@ -237,6 +238,6 @@ def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
     except JournalError as error:
         raise JournalError(
             f"{group_id}: array job {array_job_id} was submitted, but {error}\n"
-            f"The job continues. When the journal can be written again: {COMMAND} resume "
+            f"The array job continues. When the journal can be written: {COMMAND} resume "
             f"{run.path}"
         ) from error

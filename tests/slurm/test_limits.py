@@ -83,7 +83,7 @@ def test_what_sbatch_takes_for_its_qos_is_not_refused(cluster, tmp_path):
     command = build_quick_submit(tmp_path, "partition=small", "qos=high")
     refused = run_tool(command, CHECKOUT)
     assert refused.returncode == SCHEDULER_ERROR
-    assert "partition small allows 2 min at most; requested: 5 min" in refused.stderr
+    assert "partition small allows jobs of 2 min at most; requested: 5 min" in refused.stderr
     modify = ("sacctmgr", "-i", "modify", "qos", "high", "set")
     ask(*modify, "flags+=PartitionTimeLimit")
     try:

@@ -89,7 +89,7 @@ def _check_names(group: Group, survey: Survey, names: list[str]) -> Iterator[Che
         yield _refuse("partition", group.group_id, words, _set("partition", there))
     for name in names:
         if name not in there:
-            words = f"there is no partition {name!r}{suggest(name, there)}"
+            words = f"this cluster has no partition {name!r}{suggest(name, there)}"
             yield _refuse("partition", group.group_id, words, _set("partition", there))
 
 
@@ -105,7 +105,7 @@ def _check_account(
             return
         qos, allowed = find_option(site, "qos"), survey.list_qos(account)
         if qos and allowed and qos not in allowed:
-            words = f"you may not ask for QOS {qos!r}{suggest(qos, allowed)}"
+            words = f"you may not use QOS {qos!r}{suggest(qos, allowed)}"
             yield _refuse("qos", group.group_id, words, _set("qos", allowed))
     for partition in partitions:
         if partition.accounts is not None and account and account not in partition.accounts:
@@ -139,7 +139,8 @@ def _check_partition(
     flags = qos.flags if qos else frozenset()
     limit = None if "PartitionTimeLimit" in flags else partition.max_minutes
     if limit is not None and group.job_minutes > limit:
-        words = f"partition {name} allows {limit} min at most; requested: {group.job_minutes} min"
+        words = f"partition {name} allows jobs of {limit} min at most; requested: "
+        words += f"{group.job_minutes} min"
         yield _hold("time limit", where, words, _lower_time(site, limit))
     if not partition.nodes:
         return
@@ -147,7 +148,7 @@ def _check_partition(
     most_nodes = partition.node_count if has_more else partition.largest_job
     if topology.nodes > most_nodes:
         most = count_things(most_nodes, "node")
-        words = f"partition {name} allows {most} at most; needed: {topology.nodes}"
+        words = f"partition {name} allows {most} per job at most; needed: {topology.nodes}"
         yield _hold("nodes", where, words, f"set max_nodes = {most_nodes} in the site file")
         return
     yield from _check_devices(group, site, partition)
@@ -165,8 +166,8 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
             most = max(kind.count_gpus(gpu_type) for kind in kinds)
             types = sorted({name for kind in kinds for name, _ in kind.gpus if name})
             what = f"GPUs of type {gpu_type!r}" if gpu_type else "GPUs"
-            words = f"{wanted} {what} on {topology.nodes} nodes: partition {partition.name} has "
-            words += f"{most} on a node" if most else "none"
+            words = f"{wanted} {what} on each of {topology.nodes} nodes: partition "
+            words += f"{partition.name} has " + (f"at most {most} on a node" if most else "none")
             if most:
                 remedy = f"set max_devices_per_node = {most}, or use another partition"
             elif types:
@@ -186,7 +187,7 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
         fewer = (
             f"set cpus_per_rank = {most // wanted}"
             if most >= wanted
-            else "remove the setting cpus_per_rank"
+            else "remove cpus_per_rank from the site file"
         )
         yield _refuse("cores", where, words, fewer)
     mib = site.memory_mib_per_node or 0
@@ -208,7 +209,7 @@ def _check_qos_limits(
     minutes = group.job_minutes
     by_time, name = _rank_qos(site, survey, partition, "max_minutes")
     if by_time is not None and minutes > by_time:
-        words = f"QOS {name} allows {by_time} min at most; requested: {minutes} min"
+        words = f"QOS {name} allows jobs of {by_time} min at most; requested: {minutes} min"
         yield _hold("time limit", group.group_id, words, _lower_time(site, by_time))
     by_count, name = _rank_qos(site, survey, partition, "max_submit")
     limits = {f"QOS {name}": by_count}
@@ -217,7 +218,7 @@ def _check_qos_limits(
             limits[f"account {account}"] = known.max_submit
     for what, limit in limits.items():
         if limit is not None and group.job_count > limit:
-            words = f"{what} allows {limit} jobs in the queue; needed: {group.job_count}"
+            words = f"{what} allows {limit} of your jobs in the queue; needed: {group.job_count}"
             remedy = (
                 f"set max_array_size = {limit} in the site file, to split the cases into several "
                 "smaller array jobs"

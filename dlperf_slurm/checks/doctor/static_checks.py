@@ -58,7 +58,7 @@ def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[CheckResul
     findings += [CheckResult("undecided", "cluster", (), words) for words in survey.problems]
     requests, doubted = _check_requests(plan, site, survey)
     if not requests and survey.partitions:
-        size = f"{len(plan.groups)} array jobs fit partitions, accounts and limits"
+        size = f"{len(plan.groups)} array jobs fit the cluster's partitions, accounts and limits"
         requests = [CheckResult("ok", "limits", (), size)]
     rest = [group for group in plan.groups if group.group_id not in doubted]
     return [*findings, *requests, *_test_scripts(rest, site)]
@@ -133,7 +133,7 @@ def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
     missing = {kind for kind in places if list_missing_environments({kind: plan.sites[kind]})}
     for framework, venv in sorted({(kind.framework, str(places[kind])) for kind in missing}):
         remedy = (
-            f"`{get_creation_command(framework, site.device)}`, or name your own under "
+            f"create it: `{get_creation_command(framework, site.device)}`, or set your own in "
             f"[environments.{framework}] of the site file"
         )
         words = f"no environment at {venv}"
@@ -160,7 +160,7 @@ def _check_folder(plan: Plan, results: Path) -> Iterator[CheckResult]:
     except InputError as error:
         words = str(error).removeprefix(f"{folder}: ")
         yield make_fault(
-            "run directory", str(folder), words, "free space, or give another folder with --results"
+            "run directory", str(folder), words, "free disk space, or give another --results folder"
         )
         return
     yield CheckResult("ok", "run directory", (str(folder),), "is writable from this host")
@@ -189,11 +189,11 @@ def _describe_refusal(group_id: str, words: str) -> CheckResult:
     Undecided if sbatch may accept it later; `words` is its message.
     """
     if is_limit_that_passes(words) or is_no_answer(words):
-        remedy = "other jobs of yours must end first: `squeue --me`"
+        remedy = "wait until other jobs of yours end: `squeue --me`"
         remedy = "run `scontrol ping`, then doctor again" if is_no_answer(words) else remedy
         return CheckResult("undecided", "sbatch --test-only", (group_id,), words, remedy)
     if slurm_client.EXPIRED_TOKEN in words:
         return make_fault("sbatch --test-only", group_id, words, "set SLURM_JWT to a new token")
     remedy = "check partition, account, constraint and directives in the site file; "
-    remedy += f"`{COMMAND} render` writes the job script"
+    remedy += f"to see the job script: `{COMMAND} render`"
     return make_fault("sbatch --test-only", group_id, words, remedy, "sbatch")

@@ -111,7 +111,8 @@ def run_case(
         first = failures[0]
         raise VerificationError(f"{first.error}: {first.message} (see {folder / LOG_FILE})")
     if exit_code != 0 or not (folder / PARITY_FILE).exists():
-        how = f"exit code {exit_code}" if exit_code is not None else f"did not end in {minutes} min"
+        how = "the case left no result: "
+        how += f"it did not end in {minutes} min" if exit_code is None else f"exit code {exit_code}"
         raise VerificationError(f"{how}; see {folder / LOG_FILE}")
     return folder
 

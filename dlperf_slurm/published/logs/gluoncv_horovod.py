@@ -92,7 +92,9 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: the mean rate of lines 21 to 120 of the first epoch."""
     rates = [mark.value for mark in parsed.marks if mark.position[0] == 0]
     if len(rates) != 120:
-        raise RuleError(f"needs 120 lines of the first epoch, but the log has {len(rates)}")
+        raise RuleError(
+            f"the rule needs 120 lines of the first epoch, but the log has {len(rates)}"
+        )
     return round(average(rates[20:]), 2)
 
 

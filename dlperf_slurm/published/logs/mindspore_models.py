@@ -166,7 +166,9 @@ def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:
             break
         seconds += taken if step > 20 else 0.0
     if seconds <= 0 or max(parsed.series["steps"], default=0.0) < 120:
-        raise RuleError("needs the times of steps 21 to 120, but the log does not have them")
+        raise RuleError(
+            "the rule needs the times of steps 21 to 120, but the log does not have them"
+        )
     return round(identity.global_batch_size / (seconds / (100 * identity.devices)), 2)
 
 

@@ -206,8 +206,16 @@ def test_environment_that_may_not_be_read_is_named_with_its_owner(matrix, monkey
     ("setting", "takes", "line"),
     [
         # a plug-in of the cluster may choose the partition, or it is hidden
-        ("partition=hidden", True, "ok        partition: 1n1g, 1n2g, 2n2g: there is no partition"),
-        ("partition=hidden", False, "fault     partition: 1n1g, 1n2g, 2n2g: there is no partition"),
+        (
+            "partition=hidden",
+            True,
+            "ok        partition: 1n1g, 1n2g, 2n2g: this cluster has no partition",
+        ),
+        (
+            "partition=hidden",
+            False,
+            "fault     partition: 1n1g, 1n2g, 2n2g: this cluster has no partition",
+        ),
         ("account=other", True, "ok        account: "),
         ("cpus_per_rank=20", False, "fault     cores: "),
         # sbatch takes what the partition does not give, and it stays PENDING

@@ -158,8 +158,8 @@ def change_ranks(case, **changes):
             lambda c: {"ranks": change_ranks(c, local_rank=1)},
             "ranks[1] is the second local rank 1 on 'node1'",
         ),
-        (lambda c: {"telemetry": (make_telemetry(host="other"),)}, "where no rank used it"),
-        (lambda c: {"telemetry": (make_telemetry(device=2),)}, "where no rank used it"),
+        (lambda c: {"telemetry": (make_telemetry(host="other"),)}, "which no rank used"),
+        (lambda c: {"telemetry": (make_telemetry(device=2),)}, "which no rank used"),
         (
             lambda c: {"parameter_count": 110_106_428},
             "parameter_count is 110106428, but resnet50 has 25557032",

@@ -146,14 +146,14 @@ LIMITED = frozenset(("limits",))
 @pytest.mark.parametrize(
     ("flags", "of_partition", "partition", "finds"),
     [
-        ("", None, {"max_minutes": 20}, "partition mixed allows 20 min"),
+        ("", None, {"max_minutes": 20}, "partition mixed allows jobs of 20 min"),
         ("PartitionTimeLimit", None, {"max_minutes": 20}, ""),
         ("", None, {"max_nodes": 1}, "partition mixed allows 1 node"),
         ("PartitionMaxNodes", None, {"max_nodes": 1}, ""),
         # the partition's QOS goes before the job's
         ("", 60, {"own_qos": "part"}, ""),
-        ("", 9, {"own_qos": "part"}, "QOS part allows 9 min"),
-        ("OverPartQOS", 60, {"own_qos": "part"}, "QOS job allows 25 min"),
+        ("", 9, {"own_qos": "part"}, "QOS part allows jobs of 9 min"),
+        ("OverPartQOS", 60, {"own_qos": "part"}, "QOS job allows jobs of 25 min"),
     ],
 )
 def test_qos_may_exceed_the_limits_of_a_partition(flags, of_partition, partition, finds):
@@ -177,7 +177,7 @@ def test_gpus_are_counted_over_the_nodes_that_have_them():
     mixed = Survey(partitions=(make_partition(),))
     assert check(mixed, "2n4g", gpu_request="gres", gpu_type="a100") == []
     (found,) = check(mixed, "3n4g", gpu_request="gres")
-    assert_problem(found, key="devices", says=("4 GPUs on 3 nodes", "mixed"))
+    assert_problem(found, key="devices", says=("4 GPUs on each of 3 nodes", "mixed"))
     (found,) = check(mixed, gpu_request="gres", gpu_type="v100")
     assert_problem(found, key="devices", says=("set gpu_type", "a100"))
 
