@@ -40,7 +40,7 @@ def add_commands(commands: "Commands") -> None:
         "if none failed"
     )
     command.add_argument("case", metavar="CASE", nargs="?", help=text)
-    text = f"number of lines to print from the end of each file (default: {SHOWN_LINES}; 0: all)"
+    text = f"number of last lines of each file to print (default: {SHOWN_LINES}; 0: all lines)"
     command.add_argument("-n", "--lines", type=int, default=SHOWN_LINES, metavar="N", help=text)
     add_results_option(command)
 

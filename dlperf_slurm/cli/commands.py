@@ -39,13 +39,13 @@ COMMANDS = {
 }
 
 NO = "no"
-IN_TURNS = "the named run, and your run interleaved with it"
+IN_TURNS = "the named run, and your run that is interleaved with it"
 IN_JOBS = "in jobs: commands that your matrix and site file set"
 # name -> whether it reads runs, writes into a run, submits, cancels, and where it runs code; other
 # commands do none of it. A run is any run, one that this user began ("your"), or the one that the
-# command line names ("named run"). A test checks the commands.
+# command line names ("the named run"). A test checks the commands.
 EFFECTS = {
-    "env": (NO, NO, NO, NO, "here: pip, compilers, the frameworks"),
+    "env": (NO, NO, NO, NO, "on this host: pip, compilers, the frameworks"),
     "doctor": (
         NO,
         NO,
@@ -57,27 +57,39 @@ EFFECTS = {
     "render": (NO, "a new run", NO, NO, NO),
     "submit": ("any", "new runs", "the new runs", NO, IN_JOBS),
     "sweep": ("any", "a new run", "the new run", NO, IN_JOBS),
-    "nodes": ("any", "report", NO, NO, NO),
-    "resume": ("named", "named", IN_TURNS, NO, "in jobs: commands that the run's files set"),
-    "retry": ("named", "named", IN_TURNS, NO, "in jobs: commands that the run's files set"),
+    "nodes": ("any", "the run's report", NO, NO, NO),
+    "resume": (
+        "the named run",
+        "the named run",
+        IN_TURNS,
+        NO,
+        "in jobs: commands that the run's files set",
+    ),
+    "retry": (
+        "the named run",
+        "the named run",
+        IN_TURNS,
+        NO,
+        "in jobs: commands that the run's files set",
+    ),
     "list": ("any", NO, NO, NO, NO),
     "log": ("any", NO, NO, NO, NO),
     "status": ("any", "the run's journal", NO, NO, NO),
     "wait": (
         "any",
-        "journal, report",
+        "the run's journal and report",
         "your run",
         NO,
         "in jobs: commands that your run's files set",
     ),
-    "cancel": ("named, or yours", "the run's journal", NO, "named run, or yours", NO),
-    "report": ("any", "report", NO, NO, NO),
+    "cancel": ("the named run, or yours", "the run's journal", NO, "the named run, or yours", NO),
+    "report": ("any", "the run's report", NO, NO, NO),
     "compare": ("any", NO, NO, NO, NO),
-    "reference": ("named", NO, NO, NO, NO),
+    "reference": ("the named run", NO, NO, NO, NO),
     "accept": ("any", NO, NO, NO, NO),
     "history": ("any", NO, NO, NO, NO),
     "publish": ("any", NO, NO, NO, NO),
-    "archive": ("named", "named", NO, NO, NO),
+    "archive": ("the named run", "the named run", NO, NO, NO),
     "import-logs": (NO, "a new run", NO, NO, NO),
-    "parity": (NO, NO, NO, NO, "here: commands that your site file sets, the frameworks"),
+    "parity": (NO, NO, NO, NO, "on this host: commands that your site file sets, the frameworks"),
 }

@@ -25,7 +25,7 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--names",
         action="store_true",
-        help="show the names of hosts and users (default: host-1, host-2, ... and user)",
+        help="show the real names of hosts and users (default: host-1, host-2, ... and user)",
     )
     add_results_option(parser)
 

@@ -30,7 +30,7 @@ class DatasetLocation(TomlModel):
     path: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
     """Folder of the files, or with `stage_to` a tar archive of them; default: data/NAME."""
     stage_to: Optional[Annotated[str, AfterValidator(_check_node_path)]] = None
-    """Folder on each node to copy the files to and read from, such as "$SLURM_TMPDIR/imagenet"."""
+    """Folder on each node to copy the files to and read them from: "$SLURM_TMPDIR/imagenet"."""
     on_login_node: bool = True
     """Whether the login node can see `path`; if not, `path` is not checked before the job runs."""
 

@@ -125,7 +125,9 @@ def parse_toml(text: str) -> TomlTable:
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise UnsupportedTomlError(f"nested more than {MAX_DEPTH} levels deep") from None
+        raise UnsupportedTomlError(
+            f"tables or lists are nested more than {MAX_DEPTH} levels deep"
+        ) from None
     except ValueError:
         raise UnsupportedTomlError("an integer does not fit into 64 bits") from None
     remaining: list[tuple[Any, KeyPath]] = [(data, ())]
@@ -133,7 +135,7 @@ def parse_toml(text: str) -> TomlTable:
         value, path = remaining.pop()
         if len(path) > MAX_DEPTH:
             raise UnsupportedTomlError(
-                f"{format_key(path[:4])}...: nested more than {MAX_DEPTH} levels deep"
+                f"{format_key(path[:4])}...: is nested more than {MAX_DEPTH} levels deep"
             )
         if type(value) is int and not -(2**63) <= value < 2**63:
             raise UnsupportedTomlError(f"{format_key(path)}: the integer does not fit into 64 bits")

@@ -68,8 +68,8 @@ def _refuse_private_rank_env(loaded: LoadedSite) -> None:
         if hidden:
             raise InputError(
                 f"--set {'.'.join(map(str, table))}: {', '.join(hidden)} would be visible to "
-                "others on the command line; set it under `env` in a site, user or matrix file, or "
-                "list its name in env_from"
+                "other users on the command line; set the variable under `env` in a site, user or "
+                "matrix file, or list its name in env_from"
             )
 
 

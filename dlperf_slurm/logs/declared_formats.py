@@ -207,7 +207,7 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
     found = [pattern for pattern in compiled if timed & pattern.groupindex.keys()]
     if not found:
         raise FormatError(
-            f"{name}: no pattern has one of the named groups {', '.join(sorted(VALUES))}"
+            f"{name}: no line pattern has one of the named groups {', '.join(sorted(VALUES))}"
         )
     try:
         return join_patterns(*found)
@@ -246,7 +246,7 @@ def _compile(where: str, pattern: str) -> Pattern[str]:
 
     def put_in(match: "re.Match[str]") -> str:
         if match[1] not in PIECES:
-            raise FormatError(f"{where}: unknown name {match[0]}; known: {', '.join(PIECES)}")
+            raise FormatError(f"{where}: unknown pattern {match[0]}; known: {', '.join(PIECES)}")
         return PIECES[match[1]]
 
     with _named_errors(where):
@@ -444,7 +444,9 @@ def _make_value(where: str, value: Any) -> MakeValue:
         return lambda run: patterns.get_precision(run.facts, *value["flags"])
     if "precision" in value:
         return lambda run: run.find_precision(value["precision"])
-    raise FormatError(f"{where}: must have one of the keys fact, counts, flags or precision")
+    raise FormatError(
+        f"{where}: the table must have one of the keys fact, counts, flags or precision"
+    )
 
 
 def _multiply(run: TimedRun, value: Table) -> int:
@@ -629,7 +631,7 @@ def _make_rule(where: str, table: Table) -> PublisherRule:
     _check(where, table, "rule", "name")
     known = [name for name in RULES if name in table]
     if len(known) != 1:
-        raise FormatError(f"{where}: must have exactly one of the keys {', '.join(RULES)}")
+        raise FormatError(f"{where}: the rule must have exactly one of the keys {', '.join(RULES)}")
     fewest, most = table.get("devices", [0, sys.maxsize])
     is_of_every_step = table.get("is_of_every_step", False)
 
@@ -640,7 +642,9 @@ def _make_rule(where: str, table: Table) -> PublisherRule:
     try:
         return PublisherRule(table["name"], RULES[known[0]](table), suits)
     except (TypeError, ValueError) as error:
-        raise FormatError(f"{where}: {known[0]} needs numbers such as [20, 120]") from error
+        raise FormatError(
+            f"{where}: {known[0]} must be a list of numbers such as [20, 120]"
+        ) from error
 
 
 def _average(table: Table) -> Compute:

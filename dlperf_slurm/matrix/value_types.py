@@ -67,7 +67,9 @@ def _check_topology(value: Any) -> str:
 def _check_loss_scale(value: Any) -> Union[int, str]:
     if value == DYNAMIC or (type(value) is int and value >= 1):
         return str(value) if value == DYNAMIC else int(value)
-    raise ValueError(f"{value!r} is not '{DYNAMIC!r}' or an integer of at least 1")
+    raise ValueError(
+        f"{value!r} is not a loss scale; write {DYNAMIC!r} or an integer of at least 1"
+    )
 
 
 def parse_batch_size(value: Any) -> Union[int, str]:
@@ -82,8 +84,8 @@ def parse_batch_size(value: Any) -> Union[int, str]:
     search = parse_batch_search(value) if isinstance(value, str) else None
     if search is None:
         raise ValueError(
-            f"{value!r} is not a number, '{LARGEST}' or a descending list such as '256 -> 224 -> "
-            "196'"
+            f"{value!r} is not a batch size; write a number, '{LARGEST}' or a descending list "
+            "such as '256 -> 224 -> 196'"
         )
     return search
 

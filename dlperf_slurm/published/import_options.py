@@ -100,7 +100,7 @@ def check_options(options: ImportOptions) -> None:
                 options.rule_name, rules, "a publisher's rule for computing results from a log"
             )
     except ValueError as error:
-        raise InputError(f"import: {error}") from error
+        raise InputError(f"import-logs: {error}") from error
 
 
 def list_logs(paths: Sequence[Path]) -> list[Path]:
@@ -119,5 +119,5 @@ def list_logs(paths: Sequence[Path]) -> list[Path]:
         else:
             raise InputError(f"{path}: no such file or directory")
     if not logs:
-        raise InputError(f"{', '.join(map(str, paths))}: contains no files")
+        raise InputError(f"{', '.join(map(str, paths))}: no log files found")
     return logs

@@ -148,7 +148,7 @@ def _stage_again(
     excluding = exclude_nodes(site, nodes, _count_needed(run, tasks))
     _stage(run, tasks, excluding)
     without = f", excluding {', '.join(nodes)}" if excluding != site else ""
-    report(f"retrying {len(again)} array tasks{without}: {again[0].detail}")
+    report(f"retrying {len(again)} array tasks{without}; the first failed: {again[0].detail}")
     return len(again)
 
 

@@ -224,7 +224,7 @@ def _call_sbatch(run: Run, group_id: str, submit: Callable[[], str]) -> tuple[st
             array_job_id = find_submitted(run, group_id)
         except SchedulerError as silence:
             raise SchedulerError(
-                f"{error}\nWhether Slurm accepted the job is unknown, as the search for the job failed: "
+                f"{error}\nWhether Slurm accepted the job is unknown, as looking it up failed: "
                 f"{silence}"
             ) from silence
         return (array_job_id, "") if array_job_id is not None else ("", str(error))

@@ -75,7 +75,7 @@ def test_task_of_a_node_that_died_is_tried_again_without_it(cluster, tmp_path, g
     finally:
         cluster.call("start", node)
     assert follower.returncode == 0, output
-    assert f"retrying 1 array tasks, excluding {node}: " in output
+    assert f"retrying 1 array tasks, excluding {node}; the first failed: " in output
     assert find_states(run) == {"1n1g.0": "NODE_FAIL", "1n1g-try2.0": "COMPLETED"}
 
 

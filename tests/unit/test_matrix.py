@@ -107,7 +107,10 @@ def test_mistakes_by_the_thousand_are_counted():
     [
         ("a = " + 100_000 * "[", "nested more than 32 levels deep"),
         ("a = " + 100_000 * "{a = ", "nested more than 32 levels deep"),
-        ("a = " + 40 * "[" + 40 * "]", r"a\[0\]\[0\]\[0\]\.\.\.: nested more than 32 levels deep"),
+        (
+            "a = " + 40 * "[" + 40 * "]",
+            r"a\[0\]\[0\]\[0\]\.\.\.: is nested more than 32 levels deep",
+        ),
         (100_000 * "a." + "a = 1", "key .* 32 parts"),
         ("[" + 100_000 * "'a' . " + "a]", "key .* 32 parts"),
         ("a = " + 5000 * "9", "integer .* 64 bits"),

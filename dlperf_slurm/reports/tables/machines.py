@@ -121,7 +121,7 @@ def _list_known_phases(rows: "DataFrame") -> list[str]:
 STARTS = TableSpec(
     "starts",
     rows=_group_starts,
-    title="from the submission to the first step, in seconds",
+    title="time from the submission to the first step, in seconds",
     words=lambda rows: [ShownColumn("framework"), ShownColumn("topology")],
     figures=_show_starts,
     caption=lambda rows: (
@@ -150,7 +150,7 @@ def _list_spread_cases(results: Results) -> "DataFrame":
 RANK_SPREADS = TableSpec(
     "ranks",
     rows=_list_spread_cases,
-    title="ranks",
+    title="slowest rank of each case",
     words=lambda rows: [
         ShownColumn("case_id"),
         ShownColumn(

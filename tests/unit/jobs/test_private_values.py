@@ -106,7 +106,9 @@ def test_variable_to_inherit_that_is_not_set_is_named(stage, monkeypatch, home):
 
 @pytest.mark.parametrize("table", ["rank_env", "environments.pytorch.rank_env"])
 def test_variable_for_command_lines_is_not_taken_from_the_command(stage, home, table):
-    with pytest.raises(InputError, match=rf"--set {table}: HF_TOKEN would be visible to others"):
+    with pytest.raises(
+        InputError, match=rf"--set {table}: HF_TOKEN would be visible to other users"
+    ):
         stage(f"{table}.HF_TOKEN={SECRET}")
     assert not find_files_with(home, "s3cret")
     assert hide_private_values([f"--set={table}.HF_TOKEN={SECRET}"]) == (
