@@ -46,7 +46,7 @@ def run_archive(options: argparse.Namespace) -> None:
     say(
         f"Packed {done.files} files ({before:.1f} MiB) into {after:.1f} MiB, and verified each file"
     )
-    say(f"{run.path}: {'removed' if options.remove else 'is still there; --remove removes it'}")
+    say(f"{run.path}: {'deleted' if options.remove else 'is kept; to delete it: --remove'}")
     print(f"Archive: {done.path}")
     print(f"Report: {COMMAND} report {done.path}", flush=True)
 

@@ -117,7 +117,7 @@ def _choose_tasks(run: "Run", pattern: Optional[str]) -> "list[RunTask]":
         chosen = [task for task in tasks if matches_pattern(task.case_id, [pattern])]
         if not chosen:
             known = ", ".join(dict.fromkeys(task.case_id for task in tasks))
-            raise InputError(f"{pattern}: no case of {run.run_id} matches; known: {known}")
+            raise InputError(f"{pattern}: no case of {run.run_id} matches; its cases: {known}")
         return chosen
     planned = {case.case_id: case for case in run.manifest.cases}
     found = [

@@ -289,7 +289,8 @@ def run_env_list(options: argparse.Namespace) -> None:
     for framework, state, *_ in rows:
         if state not in ("current", NOT_AVAILABLE):
             print(
-                f"{framework} is {state}; to create it: {get_creation_command(framework, device)}"
+                f"environment of {framework} is {state}; to create it: "
+                f"{get_creation_command(framework, device)}"
             )
 
 
@@ -306,7 +307,7 @@ def run_env_check(options: argparse.Namespace) -> None:
     checks = []
     names = resolve_frameworks(options.frameworks) or list_pins()
     for pins in [read_pins(name, device) for name in names]:
-        print(f"checking {pins.name}", file=sys.stderr, flush=True)
+        print(f"checking environment {pins.name}", file=sys.stderr, flush=True)
         checks.append(check_environment(pins))
     header = ["framework", "Python", "environment", "import", "MPI", "Horovod", "GPU"]
     if options.json:

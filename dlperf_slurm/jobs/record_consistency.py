@@ -105,7 +105,10 @@ def _count_parameters(
     definition = load_model(model).Definition(**parameters)
     weights = [one.size for one in islice(definition.list_parameters(), MAX_WEIGHTS)]
     if len(weights) == MAX_WEIGHTS:
-        return f"case.model_parameters: with these, {model} has {MAX_WEIGHTS} weights or more", 0
+        return (
+            f"case.model_parameters: with these values, {model} has {MAX_WEIGHTS} weights or more",
+            0,
+        )
     return "", sum(weights)
 
 

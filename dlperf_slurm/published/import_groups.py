@@ -84,7 +84,9 @@ def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
         return runs[0]
     chosen = min(runs, key=lambda run: (run.status == OK, run.samples_per_s or 0.0))
     names = ", ".join(run.path.name for run in runs)
-    return replace(chosen, notes=(*chosen.notes, f"{len(runs)} files are {what}: {names}"))
+    return replace(
+        chosen, notes=(*chosen.notes, f"{len(runs)} files are {what}, imported once: {names}")
+    )
 
 
 def label_runs(runs: Sequence[ImportedRun]) -> list[str]:

@@ -109,7 +109,7 @@ def tabulate_differences(differences: Sequence[Difference], bad: Mapping[str, st
         text_columns=4 + has_kinds,
         caption=(
             "values as last recorded, compared between nodes with the same GPU and CPU models; a "
-            "value that only slow nodes have is a likely cause"
+            "value that only slow nodes have is a likely cause of the slowness"
         ),
     )  # fmt: skip
 

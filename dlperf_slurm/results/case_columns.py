@@ -232,7 +232,7 @@ CASES: tuple[Column, ...] = (
         find_published_peak),
     *(declare_median(f"{kind}_peak_share", "fraction", f"`tflops_per_device` / "
         f"`{kind}_peak_tflops`{name}; the interval is that of the throughput",
-        scaled_median_of("samples_per_s", divide_by_peak(kind)), header=f"of {kind} peak",
+        scaled_median_of("samples_per_s", divide_by_peak(kind)), header=f"share of {kind} peak",
         form=SHARE, missing=UNKNOWN)
       for kind, name in (("measured", " (MFU)"), ("published", ""))),
     Column("copied_gb_per_s", NUMBER, "GB/s", "memory bandwidth of the device, measured by a copy: "
@@ -279,7 +279,7 @@ CASES: tuple[Column, ...] = (
         "from device memory, divided by the mean time per output token after the first",
             lambda c: c["decoded_gb"] / c["tpot_avg_seconds"], "", RATIO),
         ("decode_bandwidth_share", "fraction", "`decode_gb_per_s` over `copied_gb_per_s`",
-            lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "of bandwidth", SHARE),
+            lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "share of bandwidth", SHARE),
     )),
     Column("computed_samples_per_s", NUMBER, THROUGHPUT, COMPUTED_MEANING,
         plain_median_of("computed_samples_per_s"), header="{unit} without waiting",

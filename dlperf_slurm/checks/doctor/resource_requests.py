@@ -85,7 +85,7 @@ def _check_names(group: Group, survey: Survey, names: list[str]) -> Iterator[Che
         return
     there = [known.name for known in survey.partitions]
     if not names:
-        words = "the site names no partition, and this cluster has no default one"
+        words = "the site file names no partition, and this cluster has no default partition"
         yield _refuse("partition", group.group_id, words, _set("partition", there))
     for name in names:
         if name not in there:
@@ -133,7 +133,11 @@ def _check_partition(
     if not partition.is_up:
         words = f"partition {name} starts no jobs at present"
         yield CheckResult(
-            "undecided", "partition", (where,), words, f"see `sinfo -p {name}`, or wait"
+            "undecided",
+            "partition",
+            (where,),
+            words,
+            f"wait until its state is UP: `sinfo -p {name}`",
         )
     # a QOS may exceed the limits of the partition (sacctmgr(1), "Flags")
     flags = qos.flags if qos else frozenset()

@@ -99,15 +99,18 @@ class ParityCheck:
 
     def __str__(self) -> str:
         where = f" in {self.parameter}" if self.parameter else ""
-        return f"{self.quantity} differs by {self.difference:.1e} > {self.tolerance:.0e}{where}"
+        return (
+            f"{self.quantity} differs by {self.difference:.1e}{where} (tolerance: "
+            f"{self.tolerance:.0e})"
+        )
 
 
 @dataclass(frozen=True)
 class Agreement:
     """One line of a table: the checks of a run against its reference, or why there are none.
 
-    `variant` is "clip" or "no clip", or the gradient_sync, and what else is not as in fp32 without
-    compiler; `problem` is "" if the checks were made. `found` is what the run computed.
+    `variant` is "clip" or "no clipping", or the gradient_sync, and what else is not as in fp32
+    without compiler; `problem` is "" if the checks were made. `found` is what the run computed.
     """
 
     framework: str

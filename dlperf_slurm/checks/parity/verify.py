@@ -140,7 +140,7 @@ def verify_parity(
     which has the problem if a run failed.
     """
     case = make_case(framework, model, workplace.site, is_clipped, variant)
-    name = _name(case, "clip" if is_clipped else "no clip")
+    name = _name(case, "clip" if is_clipped else "no clipping")
     line = Agreement(framework, model, name, REFERENCE)
     try:
         reference = _move_to_reference(case)

@@ -116,8 +116,8 @@ LATENCIES = TableSpec(
 
 OF_TITLE = ("topology", "prompt_length", "output_tokens")
 BANDWIDTH = (
-    "of bandwidth: weights and cache that decoding has to read, over what a copy in that memory "
-    "reads and writes; "
+    "share of bandwidth: weights and cache that decoding reads per second, divided by what a copy "
+    "in device memory reads and writes per second; "
 )
 
 

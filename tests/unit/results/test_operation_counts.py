@@ -70,7 +70,7 @@ def test_rates_of_work_and_shares_of_peaks_have_intervals_and_as_few_digits():
     shown = dict(zip(table.header, cells))
     # two digits of half the interval's width, and never an exponent
     assert shown["TFLOP/s per device"] == "1533 (1472 to 1595)"
-    assert shown["of measured peak"] == "38300 % (36800 to 39900)"
+    assert shown["share of measured peak"] == "38300 % (36800 to 39900)"
     doubts = [note for note in summary.footnotes if note.startswith("doubtful, 38")]
     assert f"[{summary.footnotes.index(*doubts) + 1}]" in shown["images/s"]
 
@@ -105,9 +105,9 @@ def test_run_without_peaks_has_no_column_of_them():
     assert not any("peak" in head for head in without.header)
     assert "peak" not in without.caption
     (table, *_) = summarize(make_manifest(), [make_case()]).tables
-    assert "of measured peak" in table.header
+    assert "share of measured peak" in table.header
     assert "measured peak: " in table.caption
-    assert "of published peak" not in table.header
+    assert "share of published peak" not in table.header
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,13 @@ def tabulate_provenance(results: Results) -> Iterator[Table]:
     logs = seen.get(JOB, {}).get("log", {}).values()
     is_of_logs = sum(sum(own.values()) for own in logs) == sum(measured.values())
     jobs = (
-        ("Logs", "from the log files") if is_of_logs else ("Jobs", "as reported by the scheduler")
+        ("Logs", "values from the log files")
+        if is_of_logs
+        else ("Jobs", "values that the scheduler reported to the jobs")
     )
-    machine = "from the logs or their folders" if is_of_logs else "as seen by rank 0"
+    machine = (
+        "values from the logs or their folders" if is_of_logs else "values of the host of rank 0"
+    )
     for kind, title, caption in ((MACHINE, "Machine", machine), (JOB, *jobs)):
         told = seen.get(kind, {})
         texts = [(name, _join_values(told[name], measured)) for name in sorted(told)]
@@ -82,7 +86,11 @@ def _make_version_table(
     )
     header = ("software", *names)
     return make_table(
-        "Versions", header, rows, len(header), "as reported by each framework's Python"
+        "Versions",
+        header,
+        rows,
+        len(header),
+        "software versions that each framework's Python reported",
     )
 
 
@@ -97,7 +105,7 @@ def _make_host_table(hosts: Counts, devices: Counts) -> Table:
         for host in sorted(hosts)
     )
     header = ("host", "devices", "repeats")
-    return make_table("Hosts", header, rows, 2, "hosts of the valid repeats")
+    return make_table("Hosts", header, rows, 2, "hosts on which the valid repeats ran")
 
 
 def _join_values(told: Mapping[str, Counter[str]], measured: Mapping[str, int]) -> str:

@@ -404,9 +404,9 @@ def test_all_lines_of_the_reference_framework_are_the_same(write_python, workpla
     write_python(f"cp {parity_file} parity.json")
     parity, data_parallel = verify_frameworks(["pytorch"], ["resnet50", "bert"], workplace)
     assert [(line.model, line.variant) for line in parity] == [
-        ("resnet50", "no clip"),
+        ("resnet50", "no clipping"),
         ("resnet50", "clip"),
-        ("bert", "no clip"),
+        ("bert", "no clipping"),
         ("bert", "clip"),
     ]
     native = [line for line in data_parallel if line.variant == "native"]
