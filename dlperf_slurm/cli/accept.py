@@ -24,7 +24,8 @@ def add_commands(commands: "Commands") -> None:
     actions = add_actions(commands, "reference")
     text = "write a reference file with the results of runs, for `accept`"
     parser = add_command(actions, "make", run_reference_make, text)
-    parser.add_argument("runs", metavar="RUN", nargs="+", help=f"archive, {RUN_HELP}")
+    text = f"run to take results from: archive, {RUN_HELP}"
+    parser.add_argument("runs", metavar="RUN", nargs="+", help=text)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", required=True,
         help="reference file to write (TOML)")  # fmt: skip
     add_results_option(parser)

@@ -40,7 +40,7 @@ def add_commands(commands: "Commands") -> None:
     for axis in ("precision", "compiler", "memory-format"):
         text = f"{axis.replace('-', ' ')} of the cases; may be repeated (default: that of the axis)"
         command.add_argument(f"--{axis}", action="append", default=[], help=text)
-    command.add_argument("--site", default="local", help="site name or file; default: local")
+    command.add_argument("--site", default="local", help="name or file of the site; default: local")
     add_set_option(command)
     add_results_option(command)
 

@@ -41,7 +41,8 @@ def add_commands(commands: "Commands") -> None:
         action="append",
         type=Path,
         metavar="DIR",
-        help="folder of runs; may be repeated (default: $DLPERF_SLURM_RESULTS, else results)",
+        help="folder that contains runs; may be repeated (default: $DLPERF_SLURM_RESULTS, else "
+        "results)",
     )
     text = "only cases whose id contains this text, or matches it as a pattern with * and ?"
     add_repeated_option(parser, "--case", "PATTERN", text)

@@ -63,9 +63,9 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--site",
         default=os.environ.get("DLPERF_SLURM_SITE") or None,
-        help="site name or file; default: $DLPERF_SLURM_SITE, else the site with the name of this "
-        "cluster, else slurm, or local on a machine without Slurm (but `submit` then needs --site "
-        "local)",
+        help="name or file of the site; default: $DLPERF_SLURM_SITE, else the site with the name "
+        "of this cluster, else slurm, or local on a machine without Slurm (but `submit` then needs "
+        "--site local)",
     )
     add_set_option(parser)
 
@@ -113,7 +113,7 @@ def add_results_option(parser: argparse.ArgumentParser) -> None:
         "--results",
         type=Path,
         default=Path(find_results_dir()),
-        help="folder of the runs (default: $DLPERF_SLURM_RESULTS, else results)",
+        help="folder that contains the runs (default: $DLPERF_SLURM_RESULTS, else results)",
     )
 
 

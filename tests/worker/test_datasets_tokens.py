@@ -158,8 +158,8 @@ def test_sentence_longer_than_half_the_sequence_is_cut_into_pieces(tmp_path):
     [
         (lambda path: path.unlink(), "cannot be read: .*No such file"),
         (lambda path: path.write_bytes(path.read_bytes()[:-8]), "cannot be read: "),
-        (lambda path: numpy.save(str(path), numpy.ones(9)), r"float64 of shape \[9\]"),
-        (lambda path: numpy.save(str(path), numpy.ones((3, 3), int)), r"int64 of shape \[3, 3\]"),
+        (lambda path: numpy.save(str(path), numpy.ones(9)), r"float64 with shape \[9\]"),
+        (lambda path: numpy.save(str(path), numpy.ones((3, 3), int)), r"int64 with shape \[3, 3\]"),
     ],
 )
 def test_damaged_file_is_named(folder, name, damage, message):

@@ -71,8 +71,8 @@ class ImageRecipe:
         """
         if min(self.train, self.val) < self.classes:
             raise InputError(
-                f"{self.classes} classes need at least {self.classes} images each for training "
-                f"and for validation; --train is {self.train}, --val is {self.val}"
+                f"{self.classes} classes need at least {self.classes} training and "
+                f"{self.classes} validation images; --train is {self.train}, --val is {self.val}"
             )
         fields = make_fields(self.size, numpy.random.RandomState([self.seed]))
         for number, (split, count) in enumerate(((TRAIN_SPLIT, self.train), (VAL_SPLIT, self.val))):

@@ -73,8 +73,8 @@ def make_stubs(installation: Installation, module: str, libraries: Sequence[str]
         build_stub(library, names, folder / library)
     installation.report_progress(
         f"no {', '.join(missing)} on this machine: the environment contains empty stub libraries, "
-        "for CPUs only; to use GPUs, create the environment again where CUDA's libraries are on "
-        "the loader's path"
+        "for CPUs only; to use GPUs, create the environment again where the dynamic loader finds "
+        "CUDA's libraries"
     )
 
 

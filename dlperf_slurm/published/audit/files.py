@@ -80,7 +80,7 @@ def _read_text(text: str, name: str) -> tuple[list[PrintedRow], list[NotAudited]
     """Parse the rows of the pipe tables in a text; `name` is the file's name in messages."""
     tables = list(find_tables(text))
     if not tables:
-        raise InputError(f"{name}: has no table; expected rows of cells with | between them")
+        raise InputError(f"{name}: contains no table; expected rows of cells with | between them")
     rows: list[PrintedRow] = []
     gaps: list[NotAudited] = []
     for table in tables:

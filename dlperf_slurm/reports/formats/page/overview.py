@@ -230,11 +230,11 @@ def _list_relative(
             found = {p: shown[0].y for p in own if (shown := points[p]) is not None}
             for p, value in found.items() if len(found) > 1 else ():
                 share = 100 * value / max(found.values())
-                shares[p] = (PlotPoint(float(place), share), f"{share:.1f} % of the fastest")
+                shares[p] = (PlotPoint(float(place), share), f"{share:.1f} % of the fastest series")
         name = _name_kind(overview, *kind)
         title = f"{f'{name}: t' if name else 'T'}hroughput relative to the fastest, %"
         where = "with each batch size" if overview.is_inference else "on each topology"
-        text = f"100 %: the fastest {where}; ratios of medians."
+        text = f"100 %: the fastest series {where}; ratios of medians."
         yield _make_chart(overview, looks, title, text, shares, 100.0, has_bars=True)
 
 
