@@ -294,7 +294,8 @@ SOURCES = TableSpec(
         ShownColumn("relative_to_device_data"),
     ],
     caption="medians; waiting: share of the measured time that ranks spent waiting for data, "
-    "measured with the host's clock; the value is that of the rank that waited longest",
+    "measured with the host's clock; the value is that of the rank that waited longest; without "
+    "waiting: throughput without the time that ranks waited for data",
     notes=(*OF_CASES, "relative_to_device_data", DATA),
 )  # fmt: skip
 
