@@ -92,7 +92,7 @@ test-fast test-unit test-slow test-exhaustive: .venv/installed-dev
 
 test-fast: MARKS := not ($(AFTER_CHECK))
 # what needs many frames and tables is left to `make test`
-test-fast: IGNORED := --ignore=tests/unit/published --ignore=tests/unit/reports --ignore=tests/unit/stats
+test-fast: IGNORED := --ignore=tests/unit/published --ignore=tests/unit/reports --ignore=tests/unit/results --ignore=tests/unit/stats
 test-unit: MARKS := not ($(AFTER_TEST))
 test-slow: MARKS := slow and not exhaustive
 # all of tests/unit

@@ -40,7 +40,7 @@ def fail_data(arguments, capsys):
 
 def read_tables(printed):
     """Parse the parts of a matrix and of a site file in the output."""
-    _, matrix, site = re.split(r"\nIn (?:a matrix|the site file),.*:\n", printed)
+    _, matrix, site = re.split(r"\n(?:To use the data set for .*, in a matrix|In the site file.*):\n", printed)
     return tomllib.loads(matrix), tomllib.loads(site)
 
 
@@ -123,7 +123,7 @@ def test_printed_tables_name_the_folder_whatever_its_name(home, capsys, name):
     ("arguments", "readers"), [(TEXT, "bert or llama"), (IMAGES, "resnet50 or vit")]
 )
 def test_all_models_that_read_the_files_are_named(home, capsys, arguments, readers):
-    assert f" for {readers}:\n" in make_data(arguments, capsys)
+    assert f" for {readers}, in a matrix:\n" in make_data(arguments, capsys)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])

@@ -28,9 +28,6 @@ from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, read_history
 
-pytestmark = pytest.mark.not_in_check
-
-
 def read_rows(patterns=(), frameworks=()):
     """Return the rows of the history of these cases, with attributes."""
     history = read_history([RESULTS], patterns, frameworks).rows

@@ -10,8 +10,6 @@ from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.results import labels
 from dlperf_slurm.results.labels import VARIANTS
 
-pytestmark = pytest.mark.not_in_check
-
 # the tables themselves tell compilers apart
 OTHERS = {axis: AXIS_SAMPLES[axis] for axis in VARIANTS if axis != "compiler"}
 EPOCH = Epoch(1, 0.5, 2.0, 2.0, 10.0, 12.0)

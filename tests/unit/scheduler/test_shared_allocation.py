@@ -96,7 +96,7 @@ def test_rest_of_a_job_that_ended_early_is_tried_again_however_often(bin_dir, sh
     site.write_text(text, encoding="utf-8")
     said = []
     assert stage_retry_by_cause(shared_run, said.append) == 1
-    assert said == [f"retrying 1 array tasks: {JOB_ENDED_EARLY}"]
+    assert said == [f"retrying 1 array tasks; the first failed: {JOB_ENDED_EARLY}"]
 
 
 def test_rest_of_a_job_that_somebody_cancelled_is_left_alone(bin_dir, shared_run):
