@@ -136,8 +136,8 @@ def _find_training_problems(record: Record) -> Iterator[str]:
             )
     if record.ranks and abs(elapsed - record.ranks[0].window_seconds) > _find_slack(elapsed):
         yield (
-            f"ranks[0].window_seconds is {record.ranks[0].window_seconds}, but its epochs took "
-            f"{elapsed}"
+            f"ranks[0].window_seconds is {record.ranks[0].window_seconds}, but training_seconds of "
+            f"all epochs add up to {elapsed}"
         )
     if not record.trained_samples or record.trained_samples % case.global_batch_size:
         yield (

@@ -178,8 +178,8 @@ def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
         yield f"case.axes.batch_size_per_device is {size}, not one of the sizes in {wanted}"
     elif not ladder and size % step:
         yield (
-            f"case.axes.batch_size_per_device is {size}, not a multiple of {step}, as {wanted} "
-            "requires"
+            f"case.axes.batch_size_per_device is {size}, not a multiple of batch_size_step "
+            f"({step}), as {wanted} requires"
         )
     elif not any(
         trial.batch_size_per_device >= size and not trial.is_out_of_memory

@@ -272,7 +272,7 @@ def choose_run_id(reference: Optional[str], known: Sequence[str], results_dir: P
     denied = "".join(f"\n{line}" for line in list_denied(results_dir))
     if not known and latest is not None:
         raise InputError(f"{describe_no_runs(results_dir)}; name a run directory{denied}")
-    found = "several run ids begin with this" if matching else "no such run directory or run id"
+    found = "is the beginning of several run ids" if matching else "no such run directory or run id"
     shown = ", ".join((matching or known)[-5:]) or "none"
     raise InputError(f"{reference}: {found} in {results_dir}; latest: {shown}{denied}")
 
@@ -299,7 +299,7 @@ def list_denied(results_dir: Path) -> list[str]:
 
 
 def _describe_denied(path: Path) -> str:
-    return f"{describe_denied(path)}, and for later runs with `group` in the site file"
+    return f"{describe_denied(path)}; for later runs, the owner can set `group` in the site file"
 
 
 def list_run_ids(results_dir: Path) -> list[str]:

@@ -58,7 +58,7 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
             tree = environment.parse(_read(environment, wanted), wanted)
         except jinja2.TemplateNotFound:
             reason = f"extends {wanted!r}, which" if trees else "template"
-            yield f"{folder / name}: {reason} does not exist; the package has dlperf/base.sbatch.j2"
+            yield f"{folder / name}: {reason} does not exist; to extend: dlperf/base.sbatch.j2"
             return
         except jinja2.TemplateSyntaxError as error:
             yield f"{folder / wanted}:{error.lineno}: {error.message}"
@@ -103,6 +103,6 @@ def _find_unknown_blocks(path: Path, trees: list[nodes.Template]) -> Iterator[st
     for node in own.body:
         if isinstance(node, nodes.Block) and node.name not in known:
             yield (
-                f"{path}:{node.lineno}: the template that it extends has no block {node.name!r}; "
-                f"known: {', '.join(known)}{suggest(node.name, known)}"
+                f"{path}:{node.lineno}: block {node.name!r} is not in the template that this one "
+                f"extends; known: {', '.join(known)}{suggest(node.name, known)}"
             )

@@ -155,8 +155,8 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
         )
     if axes.gradient_sync in (PARAMETER_SERVER, HOROVOD, SHARDED):
         return (
-            f"gradient_sync {axes.gradient_sync!r} sums gradients over the ranks, and mode "
-            "'infer' has none; use 'native', or mode 'train'"
+            f"gradient_sync {axes.gradient_sync!r} sums gradients over the ranks, but mode "
+            "'infer' computes no gradients; use 'native', or mode 'train'"
         )
     if axes.data != ON_DEVICE:
         return (
@@ -227,7 +227,7 @@ def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
         return None
     words = f"data {axes.data!r} reads data set {case.dataset!r} at {path}"
     if path.is_file():
-        return f"{words}, which is not a folder; a tar archive also needs `stage_to`"
+        return f"{words}, which is not a folder; to use a tar archive, also set `stage_to`"
     return (
         f"{words}, which does not exist; set its folder in [datasets] of the site file, or create "
         f"a small one: {COMMAND} data make. If only compute nodes can see it, set on_login_node = "
@@ -241,14 +241,14 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
         return None
     if case.axes.data != FOLDER:
         return (
-            "training over epochs needs real data in an order set by the seed, and data "
-            f"{case.axes.data!r} has none; use data '{FOLDER}', or remove [training]"
+            "training over epochs needs real data in an order set by the seed, but data "
+            f"{case.axes.data!r} has no such order; use data '{FOLDER}', or remove [training]"
         )
     if not load_model(case.model).HAS_ACCURACY:
         others = [repr(name) for name in list_models() if load_model(name).HAS_ACCURACY]
         return (
-            f"{case.model} has no accuracy to train to; use {' or '.join(others)}, or remove "
-            "[training]"
+            f"training over epochs measures the top-1 accuracy, which {case.model} does not have; "
+            f"use {' or '.join(others)}, or remove [training]"
         )
     if case.axes.gradient_sync == SHARDED:
         return (
@@ -269,7 +269,7 @@ def _find_script_obstacle(case: MatrixCase) -> Optional[str]:
     if axes.mode == INFER:
         return f"script {axes.script!r} only trains; use mode 'train'"
     if case.training.epochs:
-        return f"script {axes.script!r} trains over epochs in its own way; remove [training]"
+        return f"script {axes.script!r} chooses its number of epochs itself; remove [training]"
     if axes.has_batch_search:
         return (
             f"script {axes.script!r} needs a number as batch size; '{axes.batch_size_per_device}' "

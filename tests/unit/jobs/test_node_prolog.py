@@ -105,7 +105,7 @@ def test_kinds_of_jobs_with_other_checks_do_not_share_a_script():
         ({"path": "/nowhere", "on_login_node": False}, ""),
         ({"path": "/nowhere", "stage_to": "$TMPDIR/x"}, "on_login_node = false"),
         # an archive is data only where nodes unpack it
-        ({"path": "digits.tar"}, "a tar archive also needs `stage_to`"),
+        ({"path": "digits.tar"}, "to use a tar archive, also set `stage_to`"),
         ({"path": "digits.tar", "stage_to": "$TMPDIR/x"}, ""),
     ],
 )

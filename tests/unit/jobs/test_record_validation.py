@@ -276,7 +276,7 @@ def test_batch_size_that_a_job_found_is_believed(staged_run, task, case, size, b
     [
         (8000, SEARCHED, "is 8000, not one of the sizes in '64 -> 16'"),
         (SEARCHED, SEARCHED, "is '64 -> 16'; allowed: a number"),
-        (60, "max", "is 60, not a multiple of 8"),
+        (60, "max", "is 60, not a multiple of batch_size_step (8)"),
         (8000, "max", "is 8000, which is not among the sizes that the job tried"),
     ],
 )
