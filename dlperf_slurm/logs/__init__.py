@@ -157,7 +157,7 @@ class PublisherRule(NamedTuple):
 
 
 NO_RULE = PublisherRule("", lambda parsed, identity: 0.0)
-"""Placeholder for a log format without a publisher's rule; its figure is never computed."""
+"""Stands for the publisher's rule of a log format that has none; it is never computed."""
 
 
 def list_formats() -> List[str]:

@@ -549,7 +549,7 @@ def find_end(run: TimedRun, end: Table) -> str:
     if not problem and "epochs" in end:
         first, stop = (int(run.facts.get(name, 0)) for name in end["epochs"])
         unended = [epoch for epoch in range(first, stop) if epoch not in run.epoch_ends]
-        problem = f"the log has no closing line of epoch {unended[0]}" if unended else ""
+        problem = f"the log lacks the line at the end of epoch {unended[0]}" if unended else ""
     if not problem and "last_epoch" in end:
         problem = _find_last_epoch(run, end["last_epoch"])
     if not problem and "last_step" in end:
@@ -570,7 +570,9 @@ def find_end(run: TimedRun, end: Table) -> str:
         step, cycles = run.last[0], run.read_count(end["cycles"]) or 1
         done = len(run.ended)
         if step not in run.epoch_ends or done < cycles:
-            problem = f"the log ends at step {step}: {done} of {cycles} cycles were completed"
+            problem = (
+                f"the log ends at step {step}: only {done} of {cycles} cycles of training ended"
+            )
     return problem
 
 

@@ -124,8 +124,8 @@ class RankMarks:
             for mark in by_rank[longest]:
                 if mark.position not in reached and rank >= 0:
                     return (
-                        f"rank {rank} has no line of {format_position(mark.position)}, but other "
-                        "ranks do"
+                        f"the log has lines of other ranks for {format_position(mark.position)}, "
+                        f"but none of rank {rank}"
                     )
                 if mark.position not in reached:
                     return (
@@ -161,7 +161,7 @@ def _describe_gap(marks: Sequence[Mark]) -> str:
     usual = max(set(strides), key=strides.count)
     for before, stride, after, (start, end) in zip(strides, strides[1:], strides[2:], pairs[1:]):
         if before == after == usual and 0 < 2 * usual <= stride:
-            return f"the log has no line between steps {start[-1]} and {end[-1]}"
+            return f"the log lacks lines between steps {start[-1]} and {end[-1]}"
     return ""
 
 

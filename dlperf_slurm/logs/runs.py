@@ -46,7 +46,7 @@ Such a run has at most a throughput by its publisher's rule. A record never has 
 `MEASURED`, nor `CONTRADICTORY`; a run with one of the latter two has no throughput.
 """
 MEASURED = "measured"
-"""Status of a run whose samples/s are unknown, because the log and the user lack a setting."""
+"""Status of a run whose samples/s are unknown: neither log nor user states a needed setting."""
 CONTRADICTORY = "contradictory"
 """Status of a run whose printed rates do not agree with its times."""
 MOST_CONTRADICTION = 0.1
@@ -364,7 +364,7 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
     The status is MEASURED without settings, FAILED without steps. Else returns (OK, "").
     """
     if not windows:
-        return FAILED, "the log has too few timed steps, or no time between them, after the warm-up"
+        return FAILED, "after the warm-up, the log has too few timed steps, or all at one time"
     needed: Set[str] = set()
     for window in windows:
         if window.seconds > 0 or window.unit == STEPS:
@@ -382,7 +382,7 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
             f"the log nor its path states; add {options}"
         )
     if not compute_samples_per_s(windows, identity) > 0:
-        return FAILED, "the log prints a rate, or a total of it, of 0 or less"
+        return FAILED, "the throughput by the rates in the log is 0 or less"
     return OK, ""
 
 

@@ -65,7 +65,7 @@ VALUES: Dict[str, Tuple[str, float]] = {
     "interval_seconds": (INTERVAL, 1.0),
     "microseconds_per_sample": (SAMPLES, -1e6),
 }
-"""Named group of a value -> its unit and factor; a negative factor is that of the reciprocal."""
+"""Named group of a pattern -> unit and factor of its value; a negative factor: of 1 / value."""
 _RATES = [name for name, (unit, _) in VALUES.items() if unit in (SAMPLES, TOKENS, STEPS)]
 PRINTED = {"tflops": "TFLOP/s per device", "mfu": "% MFU", "printed_tokens_per_s": "tokens/s"}
 _KEPT = {*PRINTED, "average"}
@@ -244,8 +244,8 @@ class TimedRun:
         missing = sorted(set(self.marks.by_rank) - self.ended_ranks)
         if not missing:
             return ""
-        ranks = f"ranks {', '.join(map(str, missing))}" if missing[-1] >= 0 else "the job"
-        return f"the log ends before the end of the run: {what} missing for {ranks}"
+        ranks = f" for ranks {', '.join(map(str, missing))}" if missing[-1] >= 0 else ""
+        return f"the log ends before the end of the run: {what} missing{ranks}"
 
 
 def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) -> bool:

@@ -12,7 +12,7 @@ from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import subtract_times
 
 WARMUP_STEPS = 20
-"""Steps left out, as in this project's own worker; a quarter of a run with fewer than 80."""
+"""Warm-up steps of a log, as many as in the worker; a quarter of a run with fewer than 80 steps."""
 
 SAMPLES, TOKENS, STEPS = "samples", "tokens", "steps"
 

@@ -128,7 +128,7 @@ def _find_problem(run: TimedRun) -> str:
     absent = sorted(set(range(_count_gpus(run))) - set(run.marks.by_rank))
     if len(run.marks.by_rank) > 1 and absent:
         return f"no timed step of ranks {', '.join(map(str, absent))}"
-    problem, epochs = run.find_unended_ranks("its last line is"), run.read_count(*_EPOCHS)
+    problem, epochs = run.find_unended_ranks("the last line is"), run.read_count(*_EPOCHS)
     for rank, marks in run.marks.by_rank.items():
         last_steps = {mark.position[0]: mark.position[-1] for mark in marks}
         if epochs and len(last_steps) != epochs:

@@ -94,7 +94,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 def _find_problem(run: TimedRun) -> str:
     """Return why the log is incomplete, or "": its closing line or last steps are missing."""
     announced = run.read_count("steps_this_run", "max_steps")
-    return run.find_unended_ranks("its last line is") or find_missing_steps(
+    return run.find_unended_ranks("the last line is") or find_missing_steps(
         run.read_count("step"), announced
     )
 

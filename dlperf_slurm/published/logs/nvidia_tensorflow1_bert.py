@@ -96,7 +96,7 @@ def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 def _find_problem(run: TimedRun) -> str:
     """Return why the log is incomplete, or "": its mean, evaluation or last steps are missing."""
-    problem = run.find_unended_ranks("its mean throughput is")
+    problem = run.find_unended_ranks("the line with the mean throughput is")
     if not problem and run.is_true("do_eval") and "is_evaluated" not in run.facts:
         problem = "the log ends before the end of the evaluation after training"
     steps, interval = run.read_count("num_train_steps"), run.read_count("display_loss_steps")

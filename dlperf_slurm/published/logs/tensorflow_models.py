@@ -102,7 +102,7 @@ def _find_problem(run: TimedRun) -> str:
     """Return why the log is incomplete, or "": its run stats or last steps are missing."""
     steps = run.read_count("train.steps") * max(run.read_count("train.epochs"), 1)
     interval = run.read_count("train.log_steps")
-    return run.find_unended_ranks("its run stats are") or find_missing_steps(
+    return run.find_unended_ranks("the 'Run stats' are") or find_missing_steps(
         run.last[0], steps, interval
     )
 

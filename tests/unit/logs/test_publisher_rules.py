@@ -69,7 +69,7 @@ def test_pytorch_log_shorter_than_the_warm_up_has_our_figure_and_no_publishers(h
 
 def test_pytorch_epoch_that_has_no_end_fails(home):
     text = make_pytorch_log(8, 40).replace("FROM 0 TO 1", "FROM 0 TO 2")
-    assert_problem(import_text(text).reason, says=("no closing line", "epoch 1"))
+    assert_problem(import_text(text).reason, says=("lacks the line", "epoch 1"))
 
 
 def make_mxnet_log(record=""):
@@ -239,7 +239,7 @@ def test_tensorflow2_devices_are_those_of_all_hosts(home):
     ("text", "says"),
     [
         (make_tensorflow2_log(lines=7, steps=160), ("140 of 160 steps",)),
-        (make_tensorflow2_log(lines=7, steps=150, end=""), ("run stats",)),
+        (make_tensorflow2_log(lines=7, steps=150, end=""), ("'Run stats' are missing",)),
     ],
 )
 def test_tensorflow2_log_that_lacks_steps_or_stats_fails(text, says, home):

@@ -137,7 +137,7 @@ def test_problems_that_all_formats_have_come_first(texts, problem):
 
 def test_ranks_that_did_not_end_are_named():
     run = feed(start(STEP, re.compile(r"total (?P<rate>\d)")), "step 1: 1")
-    assert_problem(run.find_unended_ranks("the end is"), says=("the end is", "the job"))
+    assert_problem(run.find_unended_ranks("the end is"), says=("the end is missing",))
     assert feed(run, "total 5").find_unended_ranks("the end is") == ""
     feed(run, "step 1: 1", rank=4)
     feed(run, "step 1: 1", rank=2)

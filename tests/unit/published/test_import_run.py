@@ -387,4 +387,4 @@ def test_total_that_is_not_positive_is_named(tmp_path, total):
     path.write_text("\n".join(lines).replace("images/sec: 611.87", f"images/sec: {total}") + "\n")
     (run,) = import_log(path, ImportOptions())
     assert run.samples_per_s is None
-    assert_problem(run.reason, says=("total", "0 or less"))
+    assert_problem(run.reason, says=("throughput", "0 or less"))

@@ -341,7 +341,7 @@ OF_LOGS = {
     ],
     "horovod_synthetic/eight_gpus.log": [
         (told("Number of GPUs: 8", "Number of GPUs: 16"), ("8 devices", "16")),
-        (without("Iter #3:"), ("no line", "steps 2 and 4")),
+        (without("Iter #3:"), ("lacks lines", "steps 2 and 4")),
         (without("Iter #0:"), ("lacks iteration 0",)),
         (without(*(f"Iter #{index}:" for index in range(2, 10))), ("mean", "268.0", "269.9")),
         (each_of_two_ranks, ("several ranks",)),
