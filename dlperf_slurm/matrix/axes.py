@@ -105,8 +105,8 @@ AXIS_SPECS = (
     AxisSpec(
         "batch_size_per_device",
         AnyBatchSize,
-        "Batch size of each rank: a number, 'max' for the largest that fits, or '256 -> 224 -> "
-        "196' for the first of these that fits.",
+        "Batch size of each rank: a number, 'max' for the largest that fits into memory, or '256 "
+        "-> 224 -> 196' for the first of these that fits.",
         unit="samples",
         label="",
         id_text="bs{}",

@@ -128,11 +128,11 @@ def _describe_missing_batch(axes: Axes) -> tuple[tuple[str, str], str]:
     shared equally between the devices.
     """
     if not axes.global_batch_size:
-        return ("axes", "batch_size_per_device"), "is missing; set it, or global_batch_size"
+        return ("axes", "batch_size_per_device"), "is missing; set this key, or global_batch_size"
     parts = axes.world_size * axes.gradient_accumulation
     problem = (
-        f"{axes.global_batch_size} cannot be split equally on {axes.topology}; allowed: multiples "
-        f"of {parts} (devices x gradient_accumulation)"
+        f"{axes.global_batch_size} cannot be split equally between the devices of {axes.topology}; "
+        f"allowed: multiples of {parts} (devices x gradient_accumulation)"
     )
     return ("axes", "global_batch_size"), problem
 

@@ -171,7 +171,7 @@ def _check_included_models(matrix: Matrix, reporter: ProblemCollector) -> None:
     for index, selection in enumerate(matrix.include):
         for name in selection.model:
             try:
-                check_known(name, declared, "the name of a [model] of this matrix")
+                check_known(name, declared, "the name of a model in [model] of this matrix")
             except ValueError as error:
                 reporter.add(("include", index, "model"), str(error))
 
@@ -195,8 +195,8 @@ def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
         for axis in sorted(overridden & override.when.model_fields_set):
             reporter.add(
                 ("override", index, "when", axis),
-                f"{axis} is set by an [[override]], so it cannot be a condition of one; use "
-                "include or exclude for these cases",
+                f"{axis} is set by an [[override]], so it cannot be in `when` of an [[override]]; "
+                "use include or exclude for these cases",
             )
 
 
@@ -232,7 +232,8 @@ def _check_log_formats(matrix: Matrix, reporter: ProblemCollector) -> None:
         if script.rule and script.rule not in rules:
             reporter.add(
                 ("scripts", name, "rule"),
-                f"{script.rule!r} is not a rule of {script.format}; known: {'; '.join(rules)}",
+                f"{script.rule!r} is not a publisher's rule of log format {script.format!r}; "
+                f"known: {'; '.join(rules)}",
             )
 
 
@@ -243,14 +244,15 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
     known["model"] = [*list_models(), *own_models]
     for name, script in matrix.scripts.items():
         if name == WORKER:
-            reporter.add(("scripts", name), f"{name!r} is a name of this tool; choose another name")
+            text = f"{name!r} is the name of this tool's own script; choose another name"
+            reporter.add(("scripts", name), text)
         elif not re.fullmatch(r"[A-Za-z0-9_.+-]+", name):
             reporter.add(
                 ("scripts", name),
                 f"{name!r} is used in file names; allowed: letters, digits and _ . + -",
             )
         if script.model in list_models():
-            text = f"{script.model!r} is a model of this tool; set it in [model] instead"
+            text = f"{script.model!r} is a model of this tool; name it in [model] instead"
             reporter.add(("scripts", name, "model"), text)
         for key in () if script.model else ("unit", "tokens_per_sample", "flops_per_sample"):
             if getattr(script, key):

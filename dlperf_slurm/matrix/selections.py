@@ -81,8 +81,8 @@ else:
         "Condition",
         __base__=AxisTable,
         __doc__='Cases that have one of these values on each axis named here; ">=256" '
-        "compares numbers.",
-        model=_make_field(str, "Model, by its name, also a script's own."),
+        "stands for all numbers from 256 on.",
+        model=_make_field(str, "Name of a model, or of a model of a script."),
         **{s.name: _make_field(s.bound or s.kind, s.description) for s in AXIS_SPECS},
         **{part: _make_field(BoundOrNumber, text) for part, text in TOPOLOGY_PARTS.items()},
     )

@@ -33,7 +33,7 @@ class Protocol(TomlModel):
     min_warmup_seconds: Seconds = 0.0
     """Minimum duration of the warm-up, without its first step; more steps are run if needed."""
     min_measured_seconds: Seconds = 0.0
-    """Minimum duration of the measured steps; more steps are run if the warm-up shows the need."""
+    """Minimum duration of the measured steps; more steps are run if warm-up steps are short."""
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
     """Seed for the random order of array tasks."""
     seed: Annotated[int, Field(ge=0)] = 1
@@ -45,7 +45,7 @@ class Protocol(TomlModel):
     telemetry_interval_seconds: Seconds = 0.5
     """Interval between samples of power, clocks and memory; 0 takes no samples."""
     stall_seconds: Optional[Seconds] = None
-    """Fail a case as stalled if no step ends for this time; 0 never does.
+    """Fail a case as stalled if no step ends for this time; 0 switches this check off.
 
     Default: 20 times the longest step so far, at least 60 s (docs/how-it-works.md).
     """
@@ -65,7 +65,7 @@ class ProtocolOverride(TomlModel):
     min_measured_seconds: Optional[Seconds] = None
     """Minimum duration of the measured steps."""
     stall_seconds: Optional[Seconds] = None
-    """Fail one of these cases as stalled if no step ends for this time; 0 never does."""
+    """Fail one of these cases as stalled if no step ends for this time; 0: no such check."""
 
 
 class TrainingTable(TomlModel):
@@ -118,7 +118,7 @@ class ModelTable(TomlModel):
     name: Model
     """Name of the model."""
     preset: str = ""
-    """Name of a published size; the other keys of the table override it."""
+    """Name of a published model size; the other keys of the table override its parameters."""
     dataset: str = ""
     """Data set that the data sources "folder" and "dali" read, by name."""
 
@@ -147,17 +147,17 @@ class ScriptTable(TomlModel):
     format: str
     """Format of the log that the script prints: one of this tool's, or of [formats]."""
     model: Annotated[str, Field(pattern=OWN_MODEL)] = ""
-    """Name of the model that this script runs, if it is none of this tool's; replaces [model]."""
+    """Name of the script's model, if it is not one of this tool's models; replaces [model]."""
     unit: Annotated[str, Field(pattern=UNIT)] = ""
     """What a sample of this model is, such as "sequences", for figures in sequences/s."""
     tokens_per_sample: Optional[PositiveInt] = None
-    """Tokens of a sample of this model, for figures in tokens/s too."""
+    """Number of tokens in a sample of this model; adds figures in tokens/s."""
     flops_per_sample: Optional[Annotated[float, Field(gt=0, le=1e18)]] = None
     """Floating-point operations of a sample's forward pass; training counts 3 times as many."""
     rule: str = ""
     """Rule by which the publisher computes the throughput, by name."""
     launch: Literal["single", "per-rank"] = "single"
-    """Whether one process starts all ranks; otherwise the launcher starts one process per rank."""
+    """With "single" the script starts its ranks; with "per-rank" the launcher starts each rank."""
     env: dict[Annotated[str, AfterValidator(check_env_name)], str] = {}
     """Environment variables of the script."""
 
@@ -224,4 +224,4 @@ class Matrix(TomlModel):
     formats: dict[str, dict[str, Any]] = {}
     """Log formats of external scripts, by the name that `format` of a script uses."""
     slurm: dict[str, Any] = {}
-    """Site settings for this matrix."""
+    """Settings that replace those of the site file for this matrix."""
