@@ -110,7 +110,9 @@ def _make_row(case: Case, figure: Optional[Figure]) -> list[Cell]:
         case.case_id,
         case.hardware,
         figure.hardware if figure else "",
-        "; ".join(differences) or "none known" if figure else "no result of this model and mode",
+        "; ".join(differences) or "none known"
+        if figure
+        else "no published result of this model and mode",
         figure.where if figure else "",
     )
     return [

@@ -34,7 +34,7 @@ MODES = {
     # before 2020
     **{"train.total_ips": TRAIN, "val.total_ips": INFER},
 }
-"""Modes by the metric that is a throughput."""
+"""Mode of a report, by the name of its throughput metric."""
 LARGEST_BYTES = 1 << 20
 
 # figures with equal values of these share a report

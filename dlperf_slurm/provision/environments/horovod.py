@@ -75,7 +75,8 @@ def find_missing_horovod(pins: Pins, environment: Path) -> str:
     if pins.cuda and not pins.can_have_horovod:
         return f"Horovod {NOT_FOR_GPUS}"
     return (
-        f"no Horovod; add it with `{get_creation_command(pins.framework, pins.device)} --horovod`"
+        "Horovod is not installed; to install Horovod: "
+        f"`{get_creation_command(pins.framework, pins.device)} --horovod`"
     )
 
 

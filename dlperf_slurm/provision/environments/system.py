@@ -50,8 +50,8 @@ def describe_missing_python(versions: Sequence[str]) -> str:
                     f"apt-get install python{version}-venv)"
                 )
     return (
-        f"needs Python {wanted}, and none is on PATH or in pyenv; install one (for instance "
-        f"`pyenv install {versions[0]}`) or load its module, and run the command again"
+        f"needs Python {wanted}, which is neither on PATH nor in pyenv; install Python (for "
+        f"instance `pyenv install {versions[0]}`) or load its module, and run the command again"
     )
 
 

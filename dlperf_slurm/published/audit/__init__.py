@@ -159,7 +159,7 @@ def _list_unchecked(
             if quantity in _MISSING and id(cell) not in checked
         ]
         if row.samples_per_s is not None and has_unknown_devices(row):
-            reason = "no column has the device count, needed for throughput x latency"
+            reason = "no column has the device count, which throughput x latency depends on"
             missing.append((row.samples_per_s, reason))
         for cell, reason in missing:
             columns.setdefault((row.file, row.table, reason), []).append((row.line, cell.column))

@@ -81,7 +81,7 @@ def _compare(row: PrintedRow, other: PrintedRow) -> Iterator[Discrepancy]:
     """Yield a finding for `row` if its throughput differs from that of `other` beyond rounding."""
     ours, theirs = row.samples_per_s, other.samples_per_s
     if ours is not None and theirs is not None and not _agree(row, other):
-        reason = f"is {theirs.text} at {format_place(other)}"
+        reason = f"the same configuration has {theirs.text} at {format_place(other)}"
         excess = measure_gap(ours.rounded, theirs.rounded)
         yield make_finding(row, ours, DUPLICATE, theirs.text, reason, excess)
 
@@ -114,6 +114,6 @@ def _check_median(row: PrintedRow, repeats: Sequence[PrintedRow]) -> Iterator[Di
     if cell is None or abs(cell.value - median) <= cell.unit / 2 + max(c.unit for c in cells) / 2:
         return
     texts = ", ".join(c.text for c in sorted(cells, key=lambda c: c.value))
-    reason = f"the median of the {len(cells)} repeats that the document lists: {texts}"
+    reason = f"not the median of the {len(cells)} repeats that the document lists: {texts}"
     excess = abs(float(cell.value / median - 1))
     yield make_finding(row, cell, STALE, format_value(median, cell), reason, excess)

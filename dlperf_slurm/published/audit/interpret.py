@@ -63,7 +63,7 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
     name = f"table at line {table.line}"
     problems, is_auditable = [*table.problems], _is_auditable(columns)
     if not problems and not is_auditable:
-        problems = ["the headers show no column that can be computed from other columns"]
+        problems = ["by its headers, the table has no column that others determine"]
     gaps = [NotAudited(file, table.line, name, text) for text in problems]
     if not is_auditable:
         return [], gaps

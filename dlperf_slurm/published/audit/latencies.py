@@ -131,8 +131,9 @@ def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
     for (cell, value, low), (other, other_value, high) in zip(products, products[1:]):
         if low.low > high.high:
             reason = (
-                f"latency x speedup is {float(value):.2f} for the reference precision, above the "
-                f"{float(other_value):.2f} that {other.text} in {other.column} gives"
+                "latency x speedup, the latency in the reference precision, is "
+                f"{float(value):.2f} here, but only {float(other_value):.2f} at the higher "
+                f"percentile, {other.text} in {other.column}"
             )
             if cell.text == other.text:
                 reason += "; both columns have the same value"
@@ -227,7 +228,7 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
         return make_finding(row, samples, LATENCY_OFF, follows, reason, excess)
     excess = measure_gap(found, _span_latencies(row, latency))
     if _scale(samples.cut * latency.cut, batch).meets(ONE):
-        reason += "; it would be 1 if digits were truncated, not rounded"
+        reason += "; the result would be 1 if digits were truncated, not rounded"
         return make_finding(row, samples, TRUNCATED, follows, reason, excess)
     kind = LATENCY_OFF if excess or measure_gap(found, ONE) < _LEAST_EXCESS else IN_SPREAD
     return make_finding(row, samples, kind, follows, reason, excess)

@@ -151,7 +151,9 @@ def _join_speedups(parts: Sequence[Figure], bases: Sequence[Figure], draft: Docu
         speedup = divide(part.samples_per_s, base.samples_per_s if base is not None else None)
         lines.append(_append(Cell(speedup, problem=ABSENT), variant))
         if base is not None and speedup is not None and base.batch_sizes != part.batch_sizes:
-            footnotes.append(f"{_describe(part)}: speedup over bsz={base.batch_sizes}")
+            footnotes.append(
+                f"{_describe(part)}: speedup over the throughput at bsz={base.batch_sizes}"
+            )
     return _join_cells(lines, draft.number(footnotes))
 
 

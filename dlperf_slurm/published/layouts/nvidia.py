@@ -178,8 +178,7 @@ def _describe_means(figures: Sequence[Figure]) -> str:
     if batches is None:
         return f"; {text}"
     text += (
-        "; the latencies of each repeat are computed first, over its batches (at least "
-        f"{batches:.0f})"
+        f"; the latencies of a repeat are computed over its own batches (at least {batches:.0f})"
     )
     biased = [p for p in LATENCY_PERCENTILES[:-1] if count_needed_batches(p) > batches]
     if biased:

@@ -69,7 +69,7 @@ def _find_problem(run: TimedRun) -> str:
     """Return why the log is incomplete, or "": an epoch's rate or a rank's time is missing."""
     epoch, batch = run.last
     if int(run.facts.get("rated_epoch", -1)) != epoch:
-        return f"the log ends in epoch {epoch} at batch {batch}: its rate is missing"
+        return f"the log ends in epoch {epoch} at batch {batch}: the epoch's rate is missing"
     missing = sorted(int(rank) for _, rank in run.devices if (int(rank), epoch) not in run.ended)
     if missing:
         return f"epoch {epoch} has no 'Time cost' of ranks {', '.join(map(str, missing))}"

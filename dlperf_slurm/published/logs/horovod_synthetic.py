@@ -55,7 +55,7 @@ def _find_fault(run: TimedRun) -> str:
         return "several ranks print results: each ran its own benchmark"
     total, announced = run.read_count("devices_of_total"), run.read_count("devices")
     if total != announced and total and announced:
-        return f"the total is over {total} devices, but {announced} were announced"
+        return f"the total throughput is of {total} devices, but the log announces {announced}"
     return ""
 
 
@@ -66,7 +66,7 @@ def _find_problem(run: TimedRun) -> str:
     if missing:
         return f"the log lacks iteration {missing[0]}"
     if "final_rates" not in run.series or "mean" not in run.facts:
-        return f"the log ends after iteration {iterations[-1]}: the total is missing"
+        return f"the log ends after iteration {iterations[-1]}: the total throughput is missing"
     devices = 1 if "per_device" in run.facts else max(_identify(run).devices, 1)
     found = average([mark.value for mark in run.first_marks]) / devices
     printed = parse_number(run.facts["mean"])

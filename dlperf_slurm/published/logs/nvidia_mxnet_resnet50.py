@@ -127,12 +127,12 @@ def _find_problem(run: TimedRun) -> str:
     """Return why the log is incomplete, or "": it lacks ranks, epochs, steps or its last lines."""
     absent = sorted(set(range(_count_gpus(run))) - set(run.marks.by_rank))
     if len(run.marks.by_rank) > 1 and absent:
-        return f"no timed step of ranks {', '.join(map(str, absent))}"
+        return f"the log has no timed step of ranks {', '.join(map(str, absent))}"
     problem, epochs = run.find_unended_ranks("the last line is"), run.read_count(*_EPOCHS)
     for rank, marks in run.marks.by_rank.items():
         last_steps = {mark.position[0]: mark.position[-1] for mark in marks}
         if epochs and len(last_steps) != epochs:
-            problem = problem or f"rank {rank} has {len(last_steps)} of {epochs} epochs"
+            problem = problem or f"the log has {len(last_steps)} of {epochs} epochs of rank {rank}"
         if len(set(last_steps.values())) > 1:
             problem = problem or (
                 f"the epochs of rank {rank} end after different steps: {last_steps}"

@@ -75,7 +75,9 @@ def _find_problem(run: TimedRun) -> str:
         return ""
     if "stop_time" not in run.facts:
         epoch, step = marks[-1].position
-        return f"the log ends in epoch {epoch} of {epochs or 'unknown'}, after step {step}"
+        return (
+            f"the log ends in epoch {epoch} of {epochs or 'an unknown number'}, after step {step}"
+        )
     gaps = sorted(subtract_times(mark.time, before.time) for before, mark in zip(marks, marks[1:]))
     silence = subtract_times(parse_time(run.facts["stop_time"]), marks[-1].time)
     # times are in whole seconds

@@ -71,7 +71,7 @@ def _find_problem(run: TimedRun) -> str:
     steps = run.read_count("max_steps")
     found = min(marks[-1].position[0] for marks in run.marks.by_rank.values())
     if not steps:
-        return f"the log does not state how many steps were planned; it has {found}"
+        return f"the log has {found} steps, but does not state how many were planned"
     return find_missing_steps(found, steps, run.read_count("logging_steps"))
 
 

@@ -198,7 +198,7 @@ def test_environment_without_the_horovod_that_it_can_have_leads_to_the_command(m
     python = home / "pytorch-cuda" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.touch()
-    says = ("no Horovod", "`dlperf-slurm env create pytorch --cuda --horovod`")
+    says = ("Horovod is not installed", "`dlperf-slurm env create pytorch --cuda --horovod`")
     assert_problem(explain_horovod("pytorch"), key="pytorch", says=says)
     (home / "pytorch-cuda" / "horovod.stamp").write_text("0.28.1")
     assert explain_horovod("pytorch") is None

@@ -46,7 +46,8 @@ def pair_precisions(figures: Sequence[Figure], draft: Document) -> list[Precisio
     mode = "inference" if figures[0].mode == INFER else "training"
     what = f"{figures[0].label} {figures[0].model} {mode}"
     if not pairs:
-        draft.note(f"{what}: only {format_precision(reference)}, so there is no speedup over it")
+        name = format_precision(reference)
+        draft.note(f"{what}: measured only in {name}, so there is no speedup over {name}")
     elif not reference:
         draft.note(f"{what}: no figures in TF32 or FP32, so no speedup over them")
     return pairs or [PrecisionPair("", reference)]

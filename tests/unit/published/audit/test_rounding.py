@@ -266,7 +266,7 @@ def test_speedups_are_recomputed_or_counted_as_unchecked(text, recomputed, unche
             "batch size | 50% latency (ms) - mixed precision | 50% latency - speedup "
             "| 90% latency (ms) - mixed precision | 90% latency - speedup // "
             "1 | 10.00 | 3.00 | 11.00 | 2.00",
-            *("", "is 30.00 for the reference precision, above the 22.00"),
+            *("", "is 30.00 here, but only 22.00"),
         ),
         (
             f"{LATENCY} // 1 | 23 | 34.91 // 2 | 26 | 59.31 // 4 | 29 | 104.11 // 8 | 30 | 201.13",

@@ -260,4 +260,4 @@ def test_speedup_between_different_batch_sizes_is_marked():
         "[1] 15.00",
         "[2] 1.50",
     )
-    assert document.footnotes[1] == "FP32 of pytorch: speedup over bsz=16"
+    assert document.footnotes[1] == "FP32 of pytorch: speedup over the throughput at bsz=16"
