@@ -69,33 +69,35 @@ def list_hardware_changes(compared: RunComparison) -> list[str]:
 def describe_method(compared: RunComparison) -> str:
     """Describe how the numbers and verdicts of a comparison are computed, for its caption."""
     lines = [
-        "medians over repeats; speed is throughput, or 1 / latency; each 95 % interval is for its "
-        "ratio only, and also valid if one run varies more than the other",
+        "medians over repeats; speed is throughput, or 1 / latency; each 95 % interval is for one "
+        "ratio alone, and valid even if one run varies more than the other",
         _describe_test(compared),
     ]
     runs = (compared.manifest_a, compared.manifest_b)
     if not all(run.is_import or case.blocks > 1 for run in runs for case in run.cases):
         lines.append(
-            "repeats in a single array job run on the same nodes at about the same time: a "
-            "difference between nodes or times would look like a difference between the runs; set "
-            "protocol.blocks above 1 to spread the repeats over several array jobs"
+            "all repeats of a case ran in one array job, on the same nodes at about the same time: "
+            "what changes between nodes or over time would look like a difference between A and B; "
+            "to spread the repeats over several array jobs, set blocks in [protocol] above 1"
         )
     if compared.is_in_sequence:
         lines.append(
-            "the runs were made one after the other: a machine that slowed down by 3 % from the "
-            "first repeat to the last would look like a difference between them "
+            "the runs were made one after the other: if the machine slowed down by 3 % from the "
+            "first repeat to the last, this would look like a difference between the runs "
             "(docs/statistics.md, Drift); submit both matrices with --interleave, or put both "
             "variants into one matrix"
         )
     elif compared.is_paired:
         lines.append(
             "interleaved: the blocks of both runs alternated; speed and verdict are computed from "
-            "pairs of one block of each run, so drift of both cancels (docs/statistics.md, Drift)"
+            "pairs of one block of each run, so that drift in both runs cancels "
+            "(docs/statistics.md, Drift)"
         )
     if compared.limit is not None:
         lines.append(
             "beyond the limit: the same test shows, at 95 % confidence, that B is slower than A by "
-            f"more than {format_percent(compared.limit)}; within the limit: it shows that B is not"
+            f"more than {format_percent(compared.limit)}; within the limit: the test shows that B "
+            "is not slower than A by more than this"
         )
     return "\n".join(lines)
 

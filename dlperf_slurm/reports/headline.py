@@ -189,8 +189,8 @@ def _list_warnings(results: Results, rows: "DataFrame") -> Iterator[str]:
         verb = "scales" if len(beyond) == 1 else "scale"
         yield (
             f"Warning: {count_things(len(beyond), 'case')} of {len(rows)} {verb} super-linearly: "
-            f"{case.case_id} does {case.weak_scaling_efficiency:.3g} times as much per device as "
-            f"{case.baseline}."
+            f"{case.case_id} has {case.weak_scaling_efficiency:.3g} times the throughput per "
+            f"device of {case.baseline}."
         )
     for name, words in PEAKS.items():
         above = rows[rows[name] > 1]

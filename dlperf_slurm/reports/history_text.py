@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 METHOD = (
-    "throughput: median over repeats, with its 95 % interval; speed: ratio to the previous run "
-    "with a result, with a 95 % interval for this ratio only. Verdict: 95 % confidence for all "
-    "runs of a case together (Fligner-Policello test, Holm correction); equivalent: differs by "
-    f"less than {100 * DEFAULT_MARGIN:g} % (two one-sided tests)"
+    "throughput: median over repeats, with its 95 % interval; speed: throughput divided by that of "
+    "the previous run with a result, with a 95 % interval for this ratio only. Verdict: 95 % "
+    "confidence for all runs of a case together (Fligner-Policello test, Holm correction); "
+    f"equivalent: differs by less than {100 * DEFAULT_MARGIN:g} % (two one-sided tests)"
 )
 
 # length of the time at the start of a run id: 20240501-120000
@@ -107,7 +107,7 @@ def _make_verdict_cells(history: "DataFrame") -> list[Cell]:
 def _join_changes(changes: Sequence[str]) -> str:
     """Join texts with "; ": the first SHOWN_CHANGES, and the number of the others."""
     more = len(changes) - SHOWN_CHANGES
-    rest = [f"and {more} more (--json)"] if more > 0 else []
+    rest = [f"and {more} more changes (see --json)"] if more > 0 else []
     return "; ".join([*changes[:SHOWN_CHANGES], *rest])
 
 

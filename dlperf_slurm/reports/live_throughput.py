@@ -30,8 +30,8 @@ class LiveThroughput:
     def describe(self, states: Sequence[TaskState]) -> str:
         """Return the median throughput of the case whose repeat completed last, as text.
 
-        "pytorch 1n2g fp32: 190 images/s, median of 3", or "" until an array task has completed with
-        a valid record. `states` has all array tasks.
+        "pytorch 1n2g fp32: 190 images/s, median of 3 repeats", or "" until an array task has
+        completed with a valid record. `states` has all array tasks.
         """
         done = [state.task for state in states if state.state == COMPLETED]
         fresh = [task for task in done if task.marker not in self._seen]
@@ -49,5 +49,5 @@ class LiveThroughput:
 def _write(axes: Axes, unit: str, rates: Sequence[float]) -> str:
     """Format the median of the throughputs `rates` with the case's axes and unit."""
     rate = write_digits(compute_median(rates), 3)
-    median = f", median of {len(rates)}" if len(rates) > 1 else ""
+    median = f", median of {len(rates)} repeats" if len(rates) > 1 else ""
     return f"{axes.framework} {axes.topology} {axes.precision}: {rate} {unit}{median}"

@@ -144,15 +144,15 @@ def _describe_method(verdicts: NodeVerdicts) -> str:
             "paired with: median over the rounds",
         )[not verdicts.is_of_links]
         return (
-            f"{of_links} (95 % interval); slow: significantly slower (at most 5 % risk of any "
-            "false finding among the nodes, and the same among the links), and by at least "
-            f"{format_percent(verdicts.least_effect)} (docs/statistics.md, slow links)"
+            f"{of_links} (95 % interval); verdict slow: significantly slower, and by at least "
+            f"{format_percent(verdicts.least_effect)}; the risk that any node is called slow by "
+            "chance is at most 5 %, and so it is for any link (docs/statistics.md, slow links)"
         )
     return (
-        "speed relative to the median of the nodes that are not slow in the same block: median "
-        "over the blocks (95 % interval); slow: significantly slower (at most 5 % risk of any "
-        "false finding among all nodes and measured values), and by at least "
-        f"{format_percent(verdicts.least_effect)} "
+        "speed of a node relative to the median of the nodes that are not slow, in the same block: "
+        "median over the blocks (95 % interval); verdict slow: significantly slower, and by at "
+        f"least {format_percent(verdicts.least_effect)}; the risk that any measured value of any "
+        "node is called slow by chance is at most 5 % "
         "(docs/statistics.md, slow nodes)" + "".join(f"; {note}" for note in verdicts.bit_notes)
     )
 

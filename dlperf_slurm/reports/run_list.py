@@ -17,9 +17,9 @@ from dlperf_slurm.stats.median import compute_median_interval
 
 # column of the table of runs -> its key in a row
 COLUMNS = {"run": "run_id", "title": "title", "site": "site", "state": "state", "age": "age",
-    "best throughput": "headline", "of case": "best_case"}  # fmt: skip
+    "best throughput": "headline", "fastest case": "best_case"}  # fmt: skip
 # columns that a narrow terminal leaves out first
-OMIT_FIRST = tuple(map([*COLUMNS].index, ("of case", "title")))
+OMIT_FIRST = tuple(map([*COLUMNS].index, ("fastest case", "title")))
 
 Row = dict[str, Any]
 
@@ -46,7 +46,7 @@ def list_rows(results_dir: Path, runs: Sequence[tuple[str, Path]]) -> tuple[list
         cases = entries.get(path.name, [])
         planned = sum(entry["planned_repeats"] for entry in cases)
         measured = sum(len(entry["samples_per_s"]) for entry in cases)
-        state = f"{measured} of {planned} done"
+        state = f"{measured} of {planned} repeats done"
         if measured >= planned:
             state = "complete"
         elif CANCELLED in events:

@@ -45,7 +45,7 @@ _WITHIN_ONE = (
 )
 _OF_BLOCKS = (
     "Repeats were spread over array jobs at different times (blocks): medians and intervals are "
-    "over the medians of these blocks."
+    "computed from the medians of these blocks."
 )
 
 

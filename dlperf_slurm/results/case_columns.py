@@ -241,14 +241,13 @@ CASES: tuple[Column, ...] = (
     Column("all_reduce_gb_per_s", NUMBER, "GB/s", "bus bandwidth of an all-reduce of the "
         "gradients: 2 (n - 1) / n of their size, for n ranks, divided by its time",
         median_of_all_reduces("gb_per_s")),
-    Column("reachable_efficiency", NUMBER, "fraction", "upper bound of the weak-scaling "
-        "efficiency, computed from the time of an all-reduce measured on its own, if it overlaps "
-        "with the backward pass",
+    Column("reachable_efficiency", NUMBER, "fraction", "highest weak-scaling efficiency that the "
+        "all-reduce of the gradients allows if it overlaps the backward pass, computed from the "
+        "time of an all-reduce measured on its own",
         compute_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
         missing=UNKNOWN),
-    Column("unoverlapped_efficiency", NUMBER, "fraction", "upper bound of the weak-scaling "
-        "efficiency, computed as `reachable_efficiency`, if the all-reduce does not overlap with "
-        "the backward pass",
+    Column("unoverlapped_efficiency", NUMBER, "fraction", "as `reachable_efficiency`, but "
+        "for an all-reduce that does not overlap the backward pass",
         compute_reachable_efficiency(0.0)),
     declare_hidden("precision_table", COUNT, baseline(ratios.number_precision_tables)),
     Column("reference_precision", TEXT, "", "precision to which `precision_speedup` is "

@@ -104,10 +104,11 @@ def plot_history(history: "DataFrame") -> Plot:
         "history",
         "; ".join(filter(None, words)),
         "Throughput from run to run",
-        "medians over repeats, with 95 % intervals; with too few repeats, smallest to largest "
-        "value; triangles: significantly faster or slower than the previous run; crosses: runs "
-        "without a result; vertical lines: different workload, software or hardware; the line is "
-        "broken where runs are not comparable; the axes do not begin at zero",
+        "points: medians over repeats; bars: 95 % intervals or, with too few repeats, from the "
+        "smallest to the largest value; triangles: significantly faster or slower than the "
+        "previous run; crosses: runs without a result; vertical lines: different workload, "
+        "software or hardware; the line is broken where runs are not comparable; the axes do not "
+        "begin at zero",
         lambda: draw_timelines(history),
     )
 

@@ -40,9 +40,9 @@ def plot_distribution(
     counts = sorted(set(map(len, series)))
     steps = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     caption = (
-        f"Lines: share of a case's measured steps that took at most this time; {steps} steps per "
-        "case, from all repeats, each with the time of the slowest rank. Marks: median step. The "
-        f"axis ends where every line has reached {SHOWN_PERCENT} %."
+        "Lines: share of a case's measured steps that took at most the time on the x-axis; "
+        f"{steps} steps per case, from all repeats, each with the time of the slowest rank. Marks: "
+        f"median step. The axis ends where every line has reached {SHOWN_PERCENT} %."
     )
     # each topology has the same colour in all panels
     topologies = [str(topology) for topology in sorted(map(parse_topology, set(rows.topology)))]

@@ -220,7 +220,8 @@ def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str
     texts = [f"repeat {repeat.repeat}", f"median {statistics.median(slowest):.3g} ms"]
     stretch = find_slow_stretch(slowest)
     if stretch:
-        texts.append(f"steps {stretch.start + 1} to {stretch.end}: {100 * stretch.excess:+.0f} %")
+        excess = f"{100 * stretch.excess:.0f} % slower"
+        texts.append(f"steps {stretch.start + 1} to {stretch.end} {excess}")
     if stalls:
         texts.append("1 stall" if stalls == 1 else f"{stalls} stalls")
     return ", ".join(texts)
@@ -236,7 +237,8 @@ def plot_ranks(case: CaseSteps) -> Optional[Plot]:
         return None
     caption = (
         f"Step time of each rank in repeat {repeat.repeat} of {len(case.repeats)}, the one with "
-        f"the median throughput. The colour scale ends at the {SCALE_PERCENTILE} % quantile."
+        f"the median throughput. The colour scale ends at the {SCALE_PERCENTILE} % quantile of the "
+        "step times."
     )
     return make_plot(
         "ranks", case.case_id, "Step times by rank", caption, lambda: _draw_ranks(repeat)

@@ -93,7 +93,7 @@ def _explain_latencies(rows: "DataFrame") -> str:
     speedups = f"speedup over {reference}; " if _is_compared(rows) else ""
     return (
         f"{speedups}latency of one batch: mean and percentiles over the batches of all ranks, "
-        "medians over repeats; 100 %: the slowest batch; the report's CSV also has the 95 % "
+        "then medians over repeats; 100 %: the slowest batch; the report's CSV also has the 95 % "
         "intervals of the percentiles"
     )
 

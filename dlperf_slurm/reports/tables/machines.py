@@ -68,12 +68,12 @@ ALL_REDUCES = TableSpec(
         ShownColumn("framework"),
         ShownColumn("via", "all-reduce"),
         ShownColumn("topology"),
-        ShownColumn("of", "gradients of"),
+        ShownColumn("of", "gradients of model"),
     ],
     figures=lambda rows: [
         ShownColumn("byte_count", "MiB", ScaledFormat(".4g", 2**-20)),
         ShownColumn("seconds", "ms", MILLISECONDS),
-        ShownColumn("gb_per_s", "bus GB/s", ScaledFormat(".4g")),
+        ShownColumn("gb_per_s", "bus bandwidth GB/s", ScaledFormat(".4g")),
         ShownColumn("repeats", form=COUNT),
     ],
     caption="measured after the training steps: the fastest of five all-reduces, each timed on its "
@@ -163,7 +163,10 @@ RANK_SPREADS = TableSpec(
         ),
     ],
     figures=lambda rows: [
-        ShownColumn("slowest in", cells=lambda r: count_of(r.slowest_repeats, r.repeats_of_device)),
+        ShownColumn(
+            "slowest in repeats",
+            cells=lambda rows: count_of(rows.slowest_repeats, rows.repeats_of_device),
+        ),
         ShownColumn("imbalance"),
         ShownColumn("waiting_share"),
     ],
@@ -194,8 +197,9 @@ RANK_TIMES = TableSpec(
         ShownColumn("device_name", "device"),
     ],
     figures=lambda rows: [
-        ShownColumn("slowest in", cells=lambda rows: count_of(rows.slowest_repeats, rows.repeats)),
-        ShownColumn("slowness", "relative to median rank", ScaledFormat(".3f")),
+        ShownColumn("slowest in repeats",
+            cells=lambda rows: count_of(rows.slowest_repeats, rows.repeats)),
+        ShownColumn("slowness", "step time / median rank", ScaledFormat(".3f")),
         *(ShownColumn(f"p{p}_seconds", f"{p} % ms", MILLISECONDS) for p in STEP_PERCENTILES),
     ],
     caption=f"up to {SHOWN_SLOW_RANKS} slowest ranks of each case, and the fastest; "

@@ -62,7 +62,7 @@ def make_profile_table(profiles: Sequence[Profile], cases: "DataFrame") -> Table
         rows,
         2,
         "steps that a case ran under a profiler after the measurement, not included in other "
-        "tables; step: global batch size of the case divided by its median throughput",
+        "tables; step: step time without profiler, from the median throughput of the case",
     )
 
 

@@ -35,9 +35,9 @@ def test_list_has_the_state_and_best_throughput_of_each_run(run, capsys):
     assert row["headline"].startswith("40.00 images/s")
     assert row["state"] == "not submitted"
     append_event(run.path, Event(SUBMITTED, "2024-05-01T12:00:00Z", "1n1g", "7"))
-    assert list_runs(capsys)[0]["state"] == "1 of 6 done"
+    assert list_runs(capsys)[0]["state"] == "1 of 6 repeats done"
     append_event(run.path, Event(CANCELLED, "2024-05-01T12:00:00Z", detail="7"))
-    assert list_runs(capsys)[0]["state"] == "1 of 6 done, cancelled"
+    assert list_runs(capsys)[0]["state"] == "1 of 6 repeats done, cancelled"
     (run.path / "manifest.json").write_text("{")
     code, out, err = run_main(["list"], capsys)
     assert (code, "contains no runs" in out, "manifest.json" in err) == (0, True, True)

@@ -38,8 +38,8 @@ def test_it_is_the_median_of_the_repeats_of_the_case_that_ended_last(staged_run)
     states.append(measure(staged_run, "1n2g", 1, 1.0))
     assert rate.describe(states) == "pytorch 1n2g fp32: 160 images/s"
     states.append(measure(staged_run, "1n1g", 2, 2.0))
-    assert rate.describe(states) == "pytorch 1n1g fp32: 60.0 images/s, median of 2"
-    assert rate.describe(states) == "pytorch 1n1g fp32: 60.0 images/s, median of 2"
+    assert rate.describe(states) == "pytorch 1n1g fp32: 60.0 images/s, median of 2 repeats"
+    assert rate.describe(states) == "pytorch 1n1g fp32: 60.0 images/s, median of 2 repeats"
 
 
 def test_what_has_not_completed_or_is_not_sound_tells_none(staged_run):
@@ -70,7 +70,7 @@ def test_wait_shows_it_and_ends_with_a_summary(bin_dir, staged_run, capsys):
     assert main(["wait", str(staged_run.path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.match(
-        r"6/6 done: 6 COMPLETED; pytorch \dn\dg fp32: .* images/s, median of 2$", lines[0]
+        r"6/6 done: 6 COMPLETED; pytorch \dn\dg fp32: .* images/s, median of 2 repeats$", lines[0]
     )
     assert len(lines) < 40
 
