@@ -114,7 +114,7 @@ def _declare_axes() -> Iterator[Column]:
     """Yield a column for each axis of the matrix, such as `framework`, copied from the plan."""
     for axis in AXIS_SPECS:
         meaning = axis.description[0].lower() + axis.description[1:].rstrip(".")
-        meaning += "; missing where it is dynamic" if axis.name == "loss_scale" else ""
+        meaning += "; missing for a dynamic loss scale" if axis.name == "loss_scale" else ""
         yield Column(axis.name, IDENTITY[axis.name], axis.unit, meaning, planned(axis.name))
 
 
@@ -168,10 +168,10 @@ CASES: tuple[Column, ...] = (
         formula(lambda c: c["batch_sizes_measured"].where(
             c["batch_sizes_measured"].str.fullmatch(r"\d+")).astype(COUNT))),
     Column("nodes", COUNT, "nodes", "number of nodes of the topology", planned("nodes")),
-    Column("devices_per_node", COUNT, "devices", "number of devices on each node of the topology",
+    Column("devices_per_node", COUNT, "devices", "number of devices per node of the topology",
         planned("devices_per_node")),
-    Column("world_size", COUNT, "ranks", "number of ranks: nodes x devices_per_node, as each rank "
-        "has one device",
+    Column("world_size", COUNT, "ranks", "ranks: nodes x devices_per_node, as each rank has one "
+        "device",
         planned("world_size")),
     Column("model_parameters", TEXT, "", "parameters of the model as JSON, as in its [model] table",
         RepeatAggregate("model_parameters", FIRST)),
@@ -277,8 +277,8 @@ CASES: tuple[Column, ...] = (
         ("decode_gb_per_s", "GB/s", "bytes of weights and KV cache that one decoding step reads "
         "from device memory, divided by the mean time per output token after the first",
             lambda c: c["decoded_gb"] / c["tpot_avg_seconds"], "", RATIO),
-        ("decode_bandwidth_share", "fraction", "`decode_gb_per_s` over `copied_gb_per_s`",
-            lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "share of bandwidth", SHARE),
+        ("decode_bandwidth_share", "fraction", "`decode_gb_per_s` divided by `copied_gb_per_s`",
+            lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "of bandwidth", SHARE),
     )),
     Column("computed_samples_per_s", NUMBER, THROUGHPUT, COMPUTED_MEANING,
         plain_median_of("computed_samples_per_s"), header="without waiting", missing=UNKNOWN),
@@ -295,11 +295,10 @@ CASES: tuple[Column, ...] = (
         ("top1_average", RepeatAggregate("top1", "mean"), "top-1 accuracy on the validation "
         "samples after the last epoch, mean over seeds", "average top-1 %", ""),
         ("top1_deviation", compute_deviation, "standard deviation (n - 1) of the top-1 accuracy "
-            "over seeds", "deviation",
-            "one seed"),
-        ("top1_lowest", RepeatAggregate("top1", "min"), "lowest top-1 accuracy of any seed",
+            "over seeds", "deviation", "one seed"),
+        ("top1_lowest", RepeatAggregate("top1", "min"), "lowest top-1 accuracy over all seeds",
             "minimum", ""),
-        ("top1_highest", RepeatAggregate("top1", "max"), "highest top-1 accuracy of any seed",
+        ("top1_highest", RepeatAggregate("top1", "max"), "highest top-1 accuracy over all seeds",
             "maximum", ""),
     )),
     Column("epochs", NUMBER, "epochs", "epochs that were run, median over seeds",
@@ -311,9 +310,8 @@ CASES: tuple[Column, ...] = (
         lambda c, inputs: (inputs.frames.repeats.top1 >= inputs.frames.repeats.target_top1).groupby(
             inputs.frames.repeats.case_id).sum().reindex(inputs.plan.index)
             .where(c["target_top1"] > 0)),
-    Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last "
-        "epoch's validation, median over seeds; missing if a seed did not reach the target "
-        "accuracy",
+    Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last epoch's "
+        "validation, median over seeds; missing if a seed did not reach the target",
         plain_median_of("train_seconds"), header="time to train", form=DurationFormat(),
         missing="target not reached"),
     declare_hidden("full_training_case", TEXT,

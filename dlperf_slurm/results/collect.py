@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 WORTH_A_PROCESS = 200
 # the problems of repeats that may still run
 NO_RECORD_YET = (
-    "no record yet: the array task is pending or running, or its end was missed (see `status`)"
+    "no record yet: the array task is pending or running, or its end is not known (see `status`)"
 )
 NOT_SUBMITTED = "not submitted"
 

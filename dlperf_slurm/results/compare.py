@@ -172,7 +172,7 @@ def _list_pairs(
     assert one is not None, "a case is in at least one run"
     identity, counted, changes = list_identity(one.case), "repeats", []
     if a is None or b is None:
-        reason = "only in A" if a else "only in B"
+        reason = f"only run {'A' if a else 'B'} has this case"
     else:
         reason = explain_absence("A", a) or explain_absence("B", b)
         reason = reason or find_other_work(list_work(a.records), list_work(b.records))
@@ -292,8 +292,10 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
     if verdict.p_value is None:
         return f"{counts}; at least {count} in each run are needed to detect any difference"
     shown = f"more than {MAX_REPEATS}" if count >= MAX_REPEATS else f"about {count}"
-    end = "decide" if limit is None else "decide whether the difference is beyond the limit"
-    return f"{counts}; {shown} in each run would {end}, if the repeats keep varying as they do"
+    what = "the runs differ" if limit is None else "the difference is beyond the limit"
+    return (
+        f"{counts}; {shown} in each run would show whether {what}, if repeats keep varying as much"
+    )
 
 
 def share_case_column(name: str) -> Column:
@@ -329,8 +331,8 @@ COMPARISON: tuple[Column, ...] = (
         lambda pairs: pairs.samples_a.map(len)),
     Column("repeats_b", COUNT, "repeats", "repeats of run B with a valid record",
         lambda pairs: pairs.samples_b.map(len)),
-    declare_speed_ratio("speed of B divided by speed of A, also for latencies: below 1, B is "
-        "slower"),
+    declare_speed_ratio("speed of B divided by speed of A; below 1, B is slower, also for "
+        "latencies"),
     Column("p_value", NUMBER, "", "p-value of the test for any difference, adjusted for all "
         "comparisons (Holm)", take_column("p_value")),
     Column("verdict", TEXT, "", "speed of B compared with A: faster, slower, equivalent, "

@@ -78,9 +78,9 @@ def _describe_cases(
     told = []
     for spread in _USUAL_SPREADS:
         detection = _describe_detection(count, spread, cases, is_paired)
-        told.append(f"if they vary by {100 * spread:.0f} %, it {detection}")
+        told.append(f"if repeats vary by {100 * spread:.0f} %, the comparison {detection}")
     return (
-        f"{what}; how much repeats vary is unknown, as there are no earlier runs. For a "
+        f"{what}; how much repeats vary is unknown, as there are no earlier runs. In a "
         f"{comparison} like this one: {'; '.join(told)}"
     )
 
@@ -95,9 +95,9 @@ def _describe_detection(
     """
     chance, least = get_power(count, spread, SLOWDOWN, len(cases), is_paired)
     return (
-        f"detects that {_describe_count(cases)} is {100 * SLOWDOWN:.0f} % slower with a "
-        f"probability of {100 * chance:.0f} %, and that it is {100 * least:.1f} % slower with a "
-        f"probability of {100 * POWER:.0f} %"
+        f"detects a slowdown of {_describe_count(cases)} by {100 * SLOWDOWN:.0f} % with a "
+        f"probability of {100 * chance:.0f} %, and by {100 * least:.1f} % with a probability of "
+        f"{100 * POWER:.0f} %"
     )
 
 

@@ -78,12 +78,12 @@ def _describe_stolen(
     figures = (len(found), len(shares), 100 * max(found))
     where, why = "virtual machine on a shared host: ", ""
     if has_other_processes:
-        where, why = "", "; other processes on the machine caused some of it"
+        where, why = "", "; other processes on the machine caused some of the steal"
     elif all(find_worst(outcome) for outcome in valid):
         why = "; other processes on this machine used little CPU time"
     yield FootnoteTemplate(
         f"{where}in {{}} of {{}} repeats a hypervisor withheld CPU time (steal), at worst "
-        f"{{:.0f}} % of the time needed{why}",
+        f"{{:.0f}} % of the CPU time that was needed{why}",
         figures,
     )
 

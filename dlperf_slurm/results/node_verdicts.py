@@ -131,7 +131,9 @@ def judge_nodes(
         kind = kinds.get(node, "")
         if verdict == UNDECIDED and len(alike[kind]) == 1:
             described = (
-                kind if node in kinds else "as far as is known: that of this node is not recorded"
+                kind
+                if node in kinds
+                else "as far as is known: the hardware of this node is not recorded"
             )
             reason = ", ".join(filter(None, ("no other node has the same hardware", described)))
         elif verdict in (SLOW, UNDECIDED) and node in apart:
@@ -236,7 +238,8 @@ def decide_verdict(
         name: one.more_blocks for name, one in zip(figures, effects) if one.more_blocks is not None
     }
     if unsure:
-        why = f"{', '.join(unsure)}: about {max(unsure.values())} more {unit} would decide"
+        count = max(unsure.values())
+        why = f"{', '.join(unsure)}: about {count} more {unit} are needed to tell slow from good"
         return UNDECIDED, f"{why}; {problems[0]}" if problems else why
     return GOOD, ""
 

@@ -201,9 +201,7 @@ def describe_missing_interval(curve_points: int) -> Note:
 
     The interval is one of `curve_points` of a scaling curve with joint 95 % confidence.
     """
-    form = (
-        "too few repeats for the 95 % interval of a speedup: {} of each of the two cases are needed"
-    )
+    form = "too few repeats for the 95 % interval of a speedup: each of the two cases needs {}"
     needed = count_needed_repeats(curve_points)
     if curve_points > 1:
         form += (

@@ -82,8 +82,9 @@ def judge_pairs(
         kind = kinds.get(node, "")
         if verdict == UNDECIDED and alike[kind] <= LEAST_BLOCKS:
             reason = (
-                f"pairs with {LEAST_BLOCKS} or more other nodes of its kind are needed; "
-                f"others of {kind or 'a kind that is not recorded'}: {alike[kind] - 1}"
+                f"a verdict needs pairs with {LEAST_BLOCKS} or more other nodes of the same "
+                f"hardware; other nodes of {kind or 'hardware that is not recorded'}: "
+                f"{alike[kind] - 1}"
             )
         count = sum(one.record is not None for one in own)
         planned = sum(len(outcomes) for pair, outcomes in by_pair.items() if node in pair)
@@ -129,4 +130,4 @@ def find_failed_nodes(failures: Mapping[tuple[str, ...], Sequence[str]]) -> dict
         left.difference_update(own)
         total = sum(node in pair for pair in failures)
         partners = list_some([other for pair in own for other in pair if other != node])
-        found[node] = f"{count} of {total} pairs, with {partners}: {failures[own[0]][0]}"
+        found[node] = f"{count} of {total} pairs failed, with {partners}: {failures[own[0]][0]}"

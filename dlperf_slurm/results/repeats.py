@@ -46,9 +46,9 @@ from dlperf_slurm.worker.models import load_model
 # for each kind of inference latency, by the prefix of its columns: its meaning and counted unit
 LATENCIES = {
     "latency": ("of a batch, over all batches of all ranks; inference only", "batches"),
-    "ttft": ("time to first token; generation only", "prefills"),
+    "ttft": ("time to first token; for text generation", "prefills"),
     "tpot": ("mean time per output token after the first; for text generation", "decodings"),
-    "itl": ("time between successive output tokens; generation only", "tokens"),
+    "itl": ("time between successive output tokens; for text generation", "tokens"),
 }
 # phases of a job's start, in order, with their meaning
 PHASES = {QUEUE: QUEUE_MEANING, **MEANINGS}

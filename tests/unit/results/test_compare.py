@@ -177,8 +177,8 @@ def test_facts_of_every_host_are_compared_but_those_that_only_name_machines():
 def test_cases_of_one_run_only_are_listed():
     a, b = make_case_outcomes(number=1), make_case_outcomes(number=2)
     assert [(c.case_id, c.verdict, c.reason) for c in compare([a], [b])] == [
-        ("case1", NOT_COMPARABLE, "only in A"),
-        ("case2", NOT_COMPARABLE, "only in B"),
+        ("case1", NOT_COMPARABLE, "only run A has this case"),
+        ("case2", NOT_COMPARABLE, "only run B has this case"),
     ]
     assert compare([], []) == []
 
