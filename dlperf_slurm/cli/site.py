@@ -43,7 +43,7 @@ def add_commands(commands: "Commands") -> None:
 
     command = add_command(commands, "doctor", run_doctor)
     command.add_argument(
-        "matrix", nargs="?", type=Path, help="matrix file; default: the quickstart of the package"
+        "matrix", nargs="?", type=Path, help="matrix file; default: quickstart.toml of this package"
     )
     command.add_argument(
         "--max-wait",

@@ -173,17 +173,19 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
 def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failure:
     """Return the failure of a job whose ranks wrote none, from its log and exit code."""
     if _ran_out_of_memory(lines, case, exit_code):
-        message = f"{case.axes.framework} ended a process because memory ran out; see the file err"
+        message = f"{case.axes.framework} ended a process because memory ran out; see the error "
+        message += "output in the file `err`"
         return _describe_job(message, lines, is_out_of_memory=True)
     tail = lines[-SIGN_TAIL_LINES:]
     cannot_run = [line.strip() for line in tail if _CANNOT_RUN.search(line)]
     has_not_started = any(_NOT_STARTED.search(error) for error in _find_srun_errors(tail))
     taken = [line.strip() for line in tail if _PORT_TAKEN.search(line)]
     if taken:
-        message = f"a port was taken by another process; file err: {taken[-1][:LINE_CHARACTERS]!r}"
+        message = "a port was taken by another process; error output: "
+        message += f"{taken[-1][:LINE_CHARACTERS]!r}"
     elif cannot_run or has_not_started:
         message = "a rank could not be started"
-        message += f"; file err: {cannot_run[0][:LINE_CHARACTERS]!r}" if cannot_run else ""
+        message += f"; error output: {cannot_run[0][:LINE_CHARACTERS]!r}" if cannot_run else ""
     elif exit_code == 143:
         is_whole = _is_job_terminated(lines, exit_code)
         message = "terminated (SIGTERM)" + ("" if is_whole else " after a rank had ended")
@@ -194,7 +196,7 @@ def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failur
     else:
         message = f"the launcher ended with exit code {exit_code} and no rank said why; "
         last = [line.strip() for line in lines if re.search(r"\w", line)][-1:]
-        message += "the file err "
+        message += "the error output "
         message += f"ends with {last[0][:LINE_CHARACTERS]!r}" if last else "is empty"
     failure = _describe_job(message, lines)
     return replace(failure, error=TERMINATED if _is_job_terminated(lines, exit_code) else "")

@@ -40,7 +40,8 @@ def write_loss(attempt_dir: Path, rank: int, host: str) -> None:
     """Write a failure for a rank on `host` that has disappeared, unless that rank wrote its own."""
     if not _find_file(attempt_dir, rank).exists():
         message = (
-            "its process ended without an error message: it was killed, or crashed in native code"
+            "the process of this rank ended without an error message: it was killed, or crashed in "
+            "native code"
         )
         _write(attempt_dir, Failure(rank, host, RANK_LOST, message, "", False))
 

@@ -43,7 +43,7 @@ def run_profiled(attempt_dir: Path, tool: str, measure: Sequence[str], profile: 
         code = child.run([*command, str(folder)], folder, out, err)
     profiled = conclude_attempt(folder, code)
     if profiled.status != OK:
-        print(f"profile: {profiled.reason}; see {folder}", file=sys.stderr)
+        print(f"the profiled run failed: {profiled.reason}; see {folder}", file=sys.stderr)
     return exit_code
 
 

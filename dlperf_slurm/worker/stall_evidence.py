@@ -157,7 +157,7 @@ def describe_devices(case: Case) -> Iterator[str]:
         # NaN is never less
         is_waiting = share >= BUSY_SHARE and watts <= WAITING_POWER_SHARE * limit_watts
         yield f"GPU {source.device}: {share:.0%} use at {watts:.0f} of {limit_watts:.0f} W" + (
-            ", as when it waits in a collective" if is_waiting else ""
+            ", as when a GPU waits in a collective" if is_waiting else ""
         )
 
 

@@ -111,7 +111,8 @@ def _compare_ranks(
     }
     if behind:
         ranks = format_ranges(sorted(behind)).replace(",", ", ")
-        return f"rank {ranks} is behind" if len(behind) == 1 else f"ranks {ranks} are behind"
+        verb = f"rank {ranks} is" if len(behind) == 1 else f"ranks {ranks} are"
+        return f"{verb} behind the other ranks"
     calls = {(status.at, waits[status.rank]) for status in statuses}
     if len(calls) > 1:
         return "no rank is behind, but ranks are in different calls"

@@ -170,7 +170,7 @@ class WatchdogState:
         The launcher then ends all remaining ranks. A rank that has finished meanwhile is not ended.
         """
         faulthandler.cancel_dump_traceback_later()
-        why = "requested by another rank" if cause == CALLED else cause
+        why = "at the request of another rank" if cause == CALLED else cause
         message = f"rank {self._world.rank}: ended by the watchdog ({why}); see {STALLS_DIR}/"
         print(message, file=sys.stderr, flush=True)
         try:

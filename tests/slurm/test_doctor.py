@@ -111,7 +111,7 @@ def test_folder_that_nodes_do_not_share_is_told(site, tmp_path):
     done = consult(tmp_path, site, results=str(results))
     assert done.returncode == UNSOUND, done.stdout + done.stderr
     (line,) = list_faults(done)
-    assert f"run directory: pytorch: {results}: contains no file from a job on n" in line
+    assert f"run directory: pytorch: {results}: contains no file from the probe job on n" in line
     assert not results.exists()
 
 

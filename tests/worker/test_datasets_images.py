@@ -126,7 +126,7 @@ def test_folder_in_another_layout_is_named_with_what_to_do(tmp_path, make, split
 
 
 def test_more_classes_than_the_models_and_no_pillow_are_errors_with_a_remedy(folder, monkeypatch):
-    with pytest.raises(DataError, match=r"has 3 classes, the model 2; set classes = 3 in"):
+    with pytest.raises(DataError, match=r"has 3 classes, but the model has 2; set classes = 3 in"):
         open_folder(folder, definition=Definition(image_size=32, classes=2))
     # what Python does when a module is not there
     monkeypatch.setitem(sys.modules, "PIL", None)

@@ -100,7 +100,7 @@ def test_rank_without_memory_decides_status_and_reason(attempt_dir, device):
 @pytest.mark.parametrize(
     ("exit_code", "words"),
     [
-        *((143, "SIGTERM"), (137, "SIGKILL"), (0, "neither a result"), (7, "file err is empty")),
+        *((143, "SIGTERM"), (137, "SIGKILL"), (0, "neither a result"), (7, "output is empty")),
         (135, "/dev/shm"),
     ],
 )
@@ -164,23 +164,23 @@ def test_record_says_whether_a_signal_ended_all_ranks(attempt_dir, exit_code, li
 @pytest.mark.parametrize(
     ("exit_code", "lines", "reason"),
     [
-        (127, ["a", "python: not found", " "], "the file err ends with 'python: not found'"),
+        (127, ["a", "python: not found", " "], "the error output ends with 'python: not found'"),
         # torchrun, whose agents srun then ends
         (
             143,
             ["port: 20015, useIpv6: false, code: -98, name: EADDRINUSE", TERMINATED],
-            "a port was taken by another process; file err: 'port: 20015, ",
+            "a port was taken by another process; error output: 'port: 20015, ",
         ),
         (143, [TERMINATED, "srun: error: n1: task 0: Exited with exit code 1"], "after a rank had"),
         (
             143,
             ["n/python: Exec format error", "srun: error: n2: task 1: Exited with exit code 126"],
-            "a rank could not be started; file err: 'n/python: Exec format error'; srun: n2: task",
+            "a rank could not be started; error output: 'n/python: Exec format error'; srun: n2:",
         ),
         (
             2,
             ["slurmstepd: error: execve(): python: No such file or directory"],
-            "a rank could not be started; file err: 'slurmstepd: error: execve(): python",
+            "a rank could not be started; error output: 'slurmstepd: error: execve(): python",
         ),
         (143, [TERMINATED, "srun: error: n2: task 1: Killed"], "n2: task 1: Killed"),
     ],

@@ -107,7 +107,7 @@ def test_tool_that_hangs_is_ended(tmp_path, put_program, rank, monkeypatch):
 @pytest.mark.parametrize(
     ("milliwatts", "words"),
     [
-        (140_000, "GPU 0: 100% use at 140 of 700 W, as when it waits in a collective"),
+        (140_000, "GPU 0: 100% use at 140 of 700 W, as when a GPU waits in a collective"),
         (650_000, "GPU 0: 100% use at 650 of 700 W"),
     ],
 )

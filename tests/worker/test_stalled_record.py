@@ -82,10 +82,13 @@ def test_no_rank_that_stood_still_is_no_stall_but_all_that_hold_their_interprete
         # least far
         (
             {1: {"step": 2}, 3: {"step": 2}},
-            "; ranks 1, 3 are behind: ranks 1, 3: step 3 of 10",
+            "; ranks 1, 3 are behind the other ranks: ranks 1, 3: step 3 of 10",
         ),
         # an earlier phase before fewer steps
-        ({3: AT_START}, "; rank 3 is behind: rank 3 on n2: start, at wait (a.py:7); ranks 0-2: "),
+        (
+            {3: AT_START},
+            "; rank 3 is behind the other ranks: rank 3 on n2: start, at wait (a.py:7); ranks 0-2",
+        ),
         # stopped, though it came as far
         ({1: {"stopped_seconds": 14.0}}, ": rank 1 on n1: no response for 14 s, then step 4 of 10"),
         # told from a stall

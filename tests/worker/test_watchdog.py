@@ -57,9 +57,9 @@ FAULTS = {
 }
 # what the record says of the ranks together
 COMPARED = {
-    "stop": "rank 1 is behind",
+    "stop": "rank 1 is behind the other ranks",
     "sleep": "no rank is behind, but ranks are in different calls",
-    "hold": "rank 1 is behind",
+    "hold": "rank 1 is behind the other ranks",
 }
 NEEDS_GDB = pytest.mark.skipif(not shutil.which("gdb"), reason="needs gdb for native stacks")
 

@@ -117,7 +117,7 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
         *_check_limits(probe, answers, where),
     ]
     sound = [
-        CheckResult("ok", "run directory", (where,), "nodes can read and write it"),
+        CheckResult("ok", "run directory", (where,), "nodes can read and write the run directory"),
         *([] if wrong else [_describe_success(probe, answers, where)]),
     ]
     return [*sound, *wrong, *left]
@@ -155,7 +155,8 @@ def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Pat
         return CheckResult("undecided", "probe job", (name,), words, advice)
     if not start.is_dir():
         how = f"{end.state} {end.reason}".strip()
-        words = f"{folder.parent}: contains no file from a job on {end.nodes or 'its node'} ({how})"
+        nodes = end.nodes or "a compute node"
+        words = f"{folder.parent}: contains no file from the probe job on {nodes} ({how})"
         remedy = "name a folder on a file system that all nodes can read and write, with --results"
         return make_fault("run directory", name, words, remedy)
     error = read_last_error(start) or f"job {end.state} {end.reason}"
@@ -365,10 +366,11 @@ def _advise_on_environment(probe: Probe) -> str:
     environment = probe.site.find_environment(framework)
     if environment.container is not None:
         return (
-            f"use an image that contains it, or change environments.{framework}.container in the "
-            "site file"
+            "use an image that contains this package, or change "
+            f"environments.{framework}.container in the site file"
         )
     python = f"{environment.venv}/bin/python" if environment.venv else environment.python
     return (
-        f"`{python} -m pip install` it, or `{get_creation_command(framework, probe.site.device)}`"
+        f"install this package with `{python} -m pip install`, or run "
+        f"`{get_creation_command(framework, probe.site.device)}`"
     )

@@ -238,7 +238,7 @@ def _write_time_limit(partition: Optional[Partition]) -> Iterator[str]:
     limit = partition.max_minutes if partition else None
     minutes = DEFAULT_MINUTES if limit is None else max(1, min(DEFAULT_MINUTES, limit))
     yield "[time_limit_minutes]"
-    of_partition = f"  # {limit} at most" if limit is not None else ""
+    of_partition = f"  # the partition allows {limit} minutes" if limit is not None else ""
     yield f"default = {minutes}{of_partition}"
 
 

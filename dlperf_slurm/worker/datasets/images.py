@@ -114,7 +114,7 @@ def check_class_count(data_dir: str, count: int, definition: "ImageModel") -> No
     """Raise DataError if the folder's `count` of classes is larger than the model's."""
     if count > definition.classes:
         raise DataError(
-            f"{data_dir!r} has {count} classes, the model {definition.classes}; "
+            f"{data_dir!r} has {count} classes, but the model has {definition.classes}; "
             f"set classes = {count} in the matrix's [[model]] table"
         )
 

@@ -47,7 +47,10 @@ def list_link_problems(gpu: Gpu, unknown: List[str]) -> Iterator[str]:
     status = gpu.values.get("fabric/status", "")
     if state in _FABRIC_WAITS or (state == "Completed" and status != "Success"):
         words = status if state == "Completed" else state
-        yield f"NVSwitch fabric of {gpu.name}: {words}; see `systemctl status nvidia-fabricmanager`"
+        yield (
+            f"the NVSwitch fabric of {gpu.name} has state {words!r}; see `systemctl status "
+            "nvidia-fabricmanager`"
+        )
 
 
 def find_nvlink_problems(gpus: Sequence[Gpu], seconds: float, unknown: List[str]) -> Iterator[str]:
@@ -116,7 +119,7 @@ def _ask_amd_smi(command: Sequence[str], seconds: float) -> Dict[int, Any]:
         gpus = told["gpu_data"] if isinstance(told, dict) else told
         return {one["gpu"]: one for one in gpus}
     except (ValueError, TypeError, KeyError) as error:
-        raise DeviceError("amd-smi printed no JSON on each GPU") from error
+        raise DeviceError("amd-smi printed no JSON with an entry for each GPU") from error
 
 
 def _read_amd(gpu: Mapping[str, Any], group: str, name: str) -> float:

@@ -90,8 +90,8 @@ def _await_others(
         missing = [str(rank) for rank in range(place.size) if rank not in hosts]
         raise PlacementError(
             f"rank(s) {', '.join(missing)} of {place.size} did not connect to rank 0 on "
-            f"{own_host}; check in the file err that they started, and that no firewall blocks TCP "
-            "between the nodes"
+            f"{own_host}; check in the file `err` that these ranks started, and that no firewall "
+            "blocks TCP between the nodes"
         ) from None
     finally:
         # wakes the thread in accept(2), which close(2) would not

@@ -30,8 +30,8 @@ def read_rank_environment(launcher: str, environ: Mapping[str, str]) -> RankEnvi
         name = "srun" if launcher == SLURM else launcher
         raise PlacementError(
             f'{error} is missing or invalid: ranks = "{launcher}" needs the variables that {name} '
-            f"sets for each rank; check that {name} is the launcher, and that the container keeps "
-            "its variables"
+            f"sets for each rank; check that {name} is the launcher, and that a container passes "
+            "these variables on"
         ) from error
 
 

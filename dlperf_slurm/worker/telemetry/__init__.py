@@ -94,7 +94,7 @@ class Sampler:
             problem = "did not respond"
         except ValueError:
             problem = f"ended with exit code {process.returncode}"
-        return HostSamples(self._host, problem=f"the sampling process {problem}")
+        return HostSamples(self._host, problem=f"the process that samples the telemetry {problem}")
 
     def _start(self, arguments: Sequence[str]) -> None:
         command = [sys.executable, "-m", "dlperf_slurm.worker.telemetry", *arguments]

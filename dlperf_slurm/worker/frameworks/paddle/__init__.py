@@ -26,8 +26,8 @@ UNSUPPORTED = (
     # on the CPU auto_cast warns that it has no effect, but inside to_static it has, and crashes
     Unsupported(
         {"device": "cpu", "precision": ("amp-bf16", "amp-fp16")},
-        "precision {precision!r} needs device 'cuda': Paddle has no such matrix product or "
-        "convolution on the CPU",
+        "precision {precision!r} needs device 'cuda': on the CPU, Paddle has no matrix product or "
+        "convolution of this precision",
         "use 'fp32'",
     ),
     # to_static would silently use its plain executor

@@ -118,7 +118,7 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--precision", choices=("fp32",), default="fp32")
     parser.add_argument(
-        "--warmup-steps", type=_parse_steps, default=20, help="minimum number of steps"
+        "--warmup-steps", type=_parse_steps, default=20, help="minimum number of warm-up steps"
     )
     parser.add_argument("--measured-steps", type=_parse_count, default=100)
     sizes = parser.add_argument_group("parameters of the model")

@@ -27,7 +27,7 @@ def find_missing(settings: Settings) -> str:
     if settings.device == "cuda" and not settings.is_horovod:
         found = len(tf.config.experimental.list_physical_devices("GPU"))
         if found < settings.devices:
-            return f"--devices {settings.devices}: TensorFlow sees {found} GPUs"
+            return f"--devices {settings.devices}: TensorFlow sees only {found} GPUs"
     return find_missing_operators() if settings.data == ZMQ else ""
 
 
@@ -126,4 +126,6 @@ def _check_parameter_count(settings: Settings) -> None:
     )
     expected = settings.definition.parameter_count
     if found != expected:
-        raise RuntimeError(f"the model has {found} parameters, its definition {expected}")
+        raise RuntimeError(
+            f"the model has {found} parameters, but its definition has {expected} parameters"
+        )
