@@ -135,7 +135,7 @@ def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
         yield declare_median(
             f"{name}_{part}_ms", "ms", f"{describe_latency(part)}{meaning}",
             median_of(f"{name}_{part}_seconds", 1000),
-            header=f"{part if part == 'avg' else part[1:] + ' %'} ms", missing="too few",
+            header=f"{part if part == 'avg' else part[1:] + ' %'} ms", missing="too few values",
         )  # fmt: skip
         yield declare_hidden(
             f"{name}_{part}_seconds", NUMBER, plain_median_of(f"{name}_{part}_seconds")
@@ -168,7 +168,7 @@ CASES: tuple[Column, ...] = (
         formula(lambda c: c["batch_sizes_measured"].where(
             c["batch_sizes_measured"].str.fullmatch(r"\d+")).astype(COUNT))),
     Column("nodes", COUNT, "nodes", "number of nodes of the topology", planned("nodes")),
-    Column("devices_per_node", COUNT, "devices", "number of devices per node of the topology",
+    Column("devices_per_node", COUNT, "devices", "number of devices on each node of the topology",
         planned("devices_per_node")),
     Column("world_size", COUNT, "ranks", "ranks: nodes x devices_per_node, as each rank has one "
         "device",
@@ -278,7 +278,7 @@ CASES: tuple[Column, ...] = (
         "from device memory, divided by the mean time per output token after the first",
             lambda c: c["decoded_gb"] / c["tpot_avg_seconds"], "", RATIO),
         ("decode_bandwidth_share", "fraction", "`decode_gb_per_s` divided by `copied_gb_per_s`",
-            lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "of bandwidth", SHARE),
+            lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "share of bandwidth", SHARE),
     )),
     Column("computed_samples_per_s", NUMBER, THROUGHPUT, COMPUTED_MEANING,
         plain_median_of("computed_samples_per_s"), header="without waiting", missing=UNKNOWN),
@@ -310,8 +310,9 @@ CASES: tuple[Column, ...] = (
         lambda c, inputs: (inputs.frames.repeats.top1 >= inputs.frames.repeats.target_top1).groupby(
             inputs.frames.repeats.case_id).sum().reindex(inputs.plan.index)
             .where(c["target_top1"] > 0)),
-    Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last epoch's "
-        "validation, median over seeds; missing if a seed did not reach the target",
+    Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last "
+        "epoch's validation, median over seeds; missing if a seed did not reach the target "
+        "accuracy",
         plain_median_of("train_seconds"), header="time to train", form=DurationFormat(),
         missing="target not reached"),
     declare_hidden("full_training_case", TEXT,

@@ -56,7 +56,8 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
     ]
     if before.override != after.override:
         keys = sorted({text.partition("=")[0].strip() for text in assignments})
-        changes.append(f"{', '.join(keys)}: now set for all jobs, in place of [[override]]")
+        names = ", ".join(keys)
+        changes.append(f"{names}: now set for all jobs, in place of values in [[override]]")
     with hold_submit_lock(run.path):
         recover_interrupted(run)
         group_ids = list(find_unsubmitted(run))

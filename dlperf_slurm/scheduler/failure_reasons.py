@@ -62,7 +62,7 @@ def describe_state(facts: TaskFacts, decision: Decision) -> str:
     if decision.source == FROM_QUEUE:
         return _describe_row(facts, row)
     if decision.state == CANCELLED:
-        return "cancelled by `cancel`"
+        return "cancelled by the command `cancel`"
     if decision.state == LOST:
         return row.reason or _describe_loss(row)
     if decision.source == FROM_RECORD:
@@ -153,7 +153,7 @@ def _describe_loss(row: QueueRow) -> str:
         return "the local process that ran this array task no longer exists"
     if row.state == COMPLETED:
         return f"the job script ended without reporting a state: see its log in {SCRIPTS_DIR}/"
-    return "found neither in the queue, nor in accounting, nor in the run's files"
+    return "neither the queue, accounting nor the run's files know this array task"
 
 
 def _describe_node_failure(facts: TaskFacts, row: QueueRow) -> str:

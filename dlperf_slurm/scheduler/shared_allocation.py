@@ -16,7 +16,7 @@ from dlperf_slurm.scheduler.state import (
     TaskState,
 )
 
-JOB_ENDED_EARLY = "its job ended before this array task started"
+JOB_ENDED_EARLY = "the shared job ended before this array task started"
 _SAME_FOR_ALL = REQUEUED_STATES | {"", PENDING, UNKNOWN, COMPLETED, CANCELLED}
 
 

@@ -134,9 +134,9 @@ class Submitter:
         command = f"{COMMAND} resume {self.run.path}"
         if self.waiting:
             lines.append(
-                f"When jobs have ended: {command}; with --wait it submits the rest as queue slots "
-                "become free. An array job with more array tasks than the limit on jobs can never "
-                "be submitted: submit the matrix again with --set max_array_size=N"
+                f"When jobs have ended: {command}; with --wait, `resume` submits the rest as queue "
+                "slots become free. An array job with more array tasks than the limit on jobs can "
+                "never be submitted: submit the matrix again with --set max_array_size=N"
             )
         else:
             lines.append(

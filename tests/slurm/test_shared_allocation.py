@@ -84,10 +84,8 @@ def test_rest_of_a_job_that_ends_early_is_submitted_again(cluster, tmp_path):
     faults.unlink()
     ask("scancel", "--batch", "--signal=USR1", f"{find_array_job(run)}_0")
     done = run_tool(["wait", str(run.path)], CHECKOUT)
-    assert (
-        "retrying 2 array tasks; the first failed: its job ended before this array task started"
-        in done.stdout
-    ), done.stdout
+    words = "retrying 2 array tasks; the first failed: the shared job ended before this array task"
+    assert words in done.stdout, done.stdout
     assert done.returncode == CASES_FAILED, done.stderr
     states = find_states(run)
     assert [states[f"1n1g.{number}"] for number in range(4)] == ["COMPLETED", *["FAILED"] * 3]

@@ -164,7 +164,7 @@ def _read_phase(phase: str, percent: int) -> MakeCells:
         cells = ShownColumn(f"{phase}_p{percent}_ms", bounds=False).read_cells(rows)
         known = rows[f"{phase}_avg_ms"].notna()
         return [
-            replace(cell, problem="too few" if is_known else "")
+            replace(cell, problem="too few values" if is_known else "")
             for cell, is_known in zip(cells, known)
         ]
 

@@ -40,7 +40,9 @@ def fail_data(arguments, capsys):
 
 def read_tables(printed):
     """Parse the parts of a matrix and of a site file in the output."""
-    _, matrix, site = re.split(r"\n(?:To use the data set for .*, in a matrix|In the site file.*):\n", printed)
+    _, matrix, site = re.split(
+        r"\n(?:To use the data set for .*, in a matrix|In the site file.*):\n", printed
+    )
     return tomllib.loads(matrix), tomllib.loads(site)
 
 

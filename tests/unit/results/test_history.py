@@ -28,6 +28,7 @@ from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, read_history
 
+
 def read_rows(patterns=(), frameworks=()):
     """Return the rows of the history of these cases, with attributes."""
     history = read_history([RESULTS], patterns, frameworks).rows

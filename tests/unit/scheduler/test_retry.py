@@ -23,14 +23,14 @@ STALE = ("FAILED", "rank 1 on n2: OSError: [Errno 116] Stale file handle: '/shar
 RANK_ON_FULL_DISK = ("FAILED", "rank 0 on n2: OSError: [Errno 28] No space left on device: 'x'")
 WORDLESS = (
     "FAILED",
-    "the launcher ended with exit code 1 and no rank said why; the file err is empty",
+    "the launcher ended with exit code 1 and no rank said why; the error output is empty",
 )
 PORT_TAKEN = ("FAILED", "rank 0 on n2: RuntimeError: [Errno 98] Address already in use")
 BATCH_NOT_STARTED = ("FAILED", "JobLaunchFailure on n2")
 NOT_STARTED = (
     "FAILED",
-    "a rank could not be started; file err: 'python: Exec format error'; srun: n2: task 1: Exited "
-    "with exit code 126",
+    "a rank could not be started; error output: 'python: Exec format error'; srun: n2: task 1: "
+    "Exited with exit code 126",
 )
 MISSING = ("FAILED", "no record, exit code 127 on n2: 'python: No such file' in cases/x/err")
 
@@ -115,7 +115,7 @@ def test_further_attempt_of_a_profiled_repeat_is_profiled(run, monkeypatch):
         ("FAILED", "rank 1 on n2: ValueError: x"),
         ("FAILED", "rank 0 on n2: FileNotFoundError: No such file or directory: '/data'"),
         ("TIMEOUT", ""),
-        ("CANCELLED", "by `cancel`"),
+        ("CANCELLED", "by the command `cancel`"),
         ("OUT_OF_MEMORY", ""),
     ],
 )

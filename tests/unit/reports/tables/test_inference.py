@@ -72,7 +72,7 @@ def test_phases_are_told_apart():
 
 def test_percentile_of_too_few_generations_is_not_there():
     (cells,) = read_cells(make_generation())
-    assert {cells[f"TTFT {percent} % ms"] for percent in (95, 99)} == {"too few"}
+    assert {cells[f"TTFT {percent} % ms"] for percent in (95, 99)} == {"too few values"}
 
 
 def test_percentiles_of_many_generations_are_theirs():
@@ -195,7 +195,7 @@ def test_percentile_of_too_few_batches_is_of_all_repeats_together_or_not_there()
     assert (row.latency_p50_ms_low is None, row.latency_p99_ms) == (False, None)
     (table,) = find_tables(summary, "latency")
     cells = dict(zip(table.header, table.rows[0]))
-    assert (cells["99 % ms"].text, cells["90 % ms"].text) == ("too few", "90.00")
+    assert (cells["99 % ms"].text, cells["90 % ms"].text) == ("too few values", "90.00")
     notes = read_marks(summary, table.rows[0])
     pooled, missing = (note for note in notes if note.startswith("latency percentiles"))
     says = ("90, 95 and 100 %", "990 batches", "90th percentile needs 100", "99")
