@@ -126,7 +126,7 @@ def _examine(options: argparse.Namespace, findings: "list[CheckResult]") -> None
         say(f"left out: {left_out}")
     if not plan.groups:
         raise InputError(
-            f"{options.matrix}: site {loaded.name} can run none of its cases, see above"
+            f"{options.matrix}: site {loaded.name} can run no case of this matrix, see above"
         )
     for finding in examine(plan, loaded, options.results, 60 * options.max_wait, say):
         say(str(finding))

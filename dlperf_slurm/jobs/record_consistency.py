@@ -180,7 +180,7 @@ def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
     axes = record.case.axes
     if seconds is None:
         return (
-            "is missing; it must contain the times of the generated tokens"
+            "is missing; this file must contain the times of the generated tokens"
             if axes.is_generation
             else ""
         )

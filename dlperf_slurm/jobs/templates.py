@@ -67,7 +67,10 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
         owner = find_stranger(folder / wanted) if folder / wanted != own else ""
         if owner:
             path = folder / wanted
-            yield f"{path}: belongs to user {owner}, and its lines would run in your jobs"
+            yield (
+                f"{path}: belongs to user {owner}, and its lines would run in your jobs; use a "
+                "copy of your own"
+            )
             return
         trees.append((wanted, tree))
         wanted = _find_parent(environment, tree, wanted)

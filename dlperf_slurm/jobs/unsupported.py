@@ -156,7 +156,7 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
     if axes.gradient_sync in (PARAMETER_SERVER, HOROVOD, SHARDED):
         return (
             f"gradient_sync {axes.gradient_sync!r} sums gradients over the ranks, but mode "
-            "'infer' computes no gradients; use 'native', or mode 'train'"
+            "'infer' computes no gradients; use gradient_sync 'native', or mode 'train'"
         )
     if axes.data != ON_DEVICE:
         return (
@@ -253,7 +253,7 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
     if case.axes.gradient_sync == SHARDED:
         return (
             "gradient_sync 'sharded' cannot validate, as ranks have different numbers of "
-            "validation batches; to train over epochs use 'native'"
+            "validation batches; to train over epochs use gradient_sync 'native'"
         )
     if case.axes.has_batch_search:
         return (

@@ -113,7 +113,7 @@ _ELEMENTS: Dict[str, type] = {
 
 
 FACTS = (*ALL_SETTINGS, "total_batch_size", "sequence_length")
-"""Fields of a run that are read from facts of the same names, unless `identity` sets them."""
+"""Settings of a run that facts of the same names provide, unless the table `identity` does."""
 _PAIR = re.compile(r"(\w+)=(\S+)")
 _NUMBER = re.compile(rf"{patterns.NUMBER}$")
 
@@ -490,7 +490,7 @@ WINDOWS: Dict[str, Callable[[int, List[Mark], Table], Tuple[Window, ...]]] = {
 
 
 OF_RUN = ("running", "total")
-"""Kinds of measurement windows whose value is one for the whole run."""
+"""Kinds of measurement windows that have one value for the whole run."""
 
 
 def _make_windows(

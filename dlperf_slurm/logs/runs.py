@@ -42,8 +42,8 @@ ADD_FORMAT = "docs/logs.md shows how to add a format in a few lines of TOML (--f
 INCOMPLETE = "incomplete"
 """Status of a run whose log ends early or has lost lines.
 
-Such a run has at most a throughput by its publisher's rule. A record never has this status, nor
-`MEASURED`, nor `CONTRADICTORY`; a run with one of the latter two has no throughput.
+The only throughput of such a run is that of its publisher's rule, if any. Records never have this
+status, `MEASURED` or `CONTRADICTORY`; runs with one of the last two have no throughput.
 """
 MEASURED = "measured"
 """Status of a run whose samples/s are unknown: neither log nor user states a needed setting."""

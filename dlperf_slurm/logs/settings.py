@@ -38,7 +38,7 @@ WORDS: Dict[str, Dict[str, str]] = {
         **dict.fromkeys(("distributed_all_reduce", "nccl", "device", "local"), "native"),
     },
 }
-"""By setting: words in logs and folder names -> this project's names."""
+"""For each setting: words in logs and folder names -> this project's names."""
 
 _IS = r"['\"]?(?:\s{0,3}[:=]\s{0,3}|\s)['\"]?"
 _NAMED: Tuple[Tuple[str, "re.Pattern[str]"], ...] = (

@@ -383,4 +383,4 @@ def _keep_parameters(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
 
 
 PARAMETERS = (re.compile(rf"DLL {DATE_TIME} - ?PARAMETER(.*)"), _keep_parameters)
-"""Entry for DLLogger's PARAMETER lines, whose values become facts."""
+"""Pattern and handler of DLLogger's PARAMETER lines, whose values become facts of the run."""

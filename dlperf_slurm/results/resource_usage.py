@@ -18,8 +18,8 @@ MAX_NAMED_DEVICES = 3
 MAX_NAMED_ERRORS = 8
 
 WITH_VALIDATIONS = (
-    "samples per joule are unknown: power is of training and validation, but throughput is of "
-    "training only"
+    "samples per joule are unknown: power was measured during training and validation, but "
+    "throughput during training only"
 )
 
 UNKNOWN_PEAK_MEMORY = (

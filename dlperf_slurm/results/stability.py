@@ -136,7 +136,8 @@ def _describe_spread(outcomes: CaseOutcomes) -> Iterator[Note]:
     if groups is not None:
         low, high = groups
         yield (
-            f"the repeats form two groups: {len(low)} at {low[0]:.2f} to {low[-1]:.2f}, "
+            f"the repeats form two groups by throughput: {len(low)} at {low[0]:.2f} to "
+            f"{low[-1]:.2f}, "
             f"{len(high)} at {high[0]:.2f} to {high[-1]:.2f}; the median is in one of them"
         )
         return

@@ -84,7 +84,7 @@ CHECKPOINTED_STATISTICS = Unsupported(
 CHANNELS_LAST_WITHOUT_IMAGES = Unsupported(
     {"memory_format": "channels_last", "model input": Not("images")},
     "memory_format {memory_format!r} needs images",
-    "use 'default' for {model!r}",
+    "use memory_format 'default' for {model!r}",
 )
 
 
@@ -96,7 +96,7 @@ def needs_gpu(instead: str, *precisions: str) -> Unsupported:
     return Unsupported(
         {"device": "cpu", "precision": precisions},
         "precision {precision!r} needs device 'cuda'",
-        f"on the CPU use {instead}",
+        f"on the CPU use precision {instead}",
     )
 
 

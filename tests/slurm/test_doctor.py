@@ -132,4 +132,4 @@ def test_build_for_cpus_is_told_where_slurm_hands_out_gpus(site, tmp_path):
     done = consult(tmp_path, site, *settings)
     assert done.returncode == UNUSABLE, done.stdout + done.stderr
     assert "is a build for CPUs, but device of the site is 'cuda'" in done.stdout
-    assert "can run none of its cases" in done.stderr
+    assert "can run no case of this matrix" in done.stderr

@@ -93,7 +93,7 @@ def find_types_in_bfloat16():
 def test_cpu_without_avx512_is_told_what_works(monkeypatch):
     monkeypatch.setattr(host, "has_cpu_flag", lambda flag: flag != "avx512bw")
     assert sessions.take_losses(make_case("bert"), 1)
-    with pytest.raises(RuntimeError, match=r"'amp-bf16' needs AVX-512 .*; use 'fp32'"):
+    with pytest.raises(RuntimeError, match=r"'amp-bf16' needs AVX-512 .*; use precision 'fp32'"):
         sessions.start(make_case("bert", precision="amp-bf16"))
 
 

@@ -26,7 +26,7 @@ from dlperf_slurm.worker.frameworks.oneflow.device import wait_for_all  # noqa: 
 CPU = flow.device("cpu")
 ADAPTER = load_adapter("oneflow")
 MODELS = ADAPTER.SUPPORTED["model"]
-NEEDS_CUDA = "needs device 'cuda'; on the CPU use 'fp32'"
+NEEDS_CUDA = "needs device 'cuda'; on the CPU use precision 'fp32'"
 
 
 def make_case(model, **changes):

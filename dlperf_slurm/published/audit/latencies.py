@@ -110,7 +110,7 @@ def _check_order(row: PrintedRow) -> Optional[Discrepancy]:
         # values that are rounded to the same digit keep their order
         is_above = low.value > high.value
         if is_above and (low.unit == high.unit or low.rounded.low > high.rounded.high):
-            reason = f"{low.text} in {low.column} is above this value"
+            reason = f"{low.text} in {low.column}, a lower percentile, is above this value"
             follows = f"{low.text} or more"
             excess = float(low.value / high.value - 1)
             return make_finding(row, high, OUT_OF_ORDER, follows, reason, excess)

@@ -247,7 +247,7 @@ def tabulate_overview(overview: Overview) -> Table:
         there = overview.cases.iloc[[p for p in positions if p is not None]]
         if has_speedup(there).any():
             references = set(there.reference_precision) - {""}
-            over = next(iter(references)) if len(references) == 1 else "the reference"
+            over = next(iter(references)) if len(references) == 1 else "the reference precision"
             cells = _make_speedup_cells(overview.cases, references)
             columns[f"speedup over {over}{at}"] = _read_at(overview, largest, cells)
     left = [place for i, place in enumerate(overview.places) if i not in shown]
@@ -301,7 +301,8 @@ def tabulate_cases(overview: Overview) -> Table:
     measured = cases[cases.repeats_measured > 0]
     figures = show_training_figures(cases)
     if has_speedup(measured).any():
-        figures.append(ShownColumn("precision_speedup", "speedup over the reference", missing=""))
+        header = "speedup over the reference precision"
+        figures.append(ShownColumn("precision_speedup", header, missing=""))
     words = {
         "framework": [row.label for row, _ in order],
         "precision": [row.precision for row, _ in order],
@@ -315,7 +316,8 @@ def tabulate_cases(overview: Overview) -> Table:
     parts = [f"{describe_scaling(cases)} against {' or '.join(baselines)}"]
     if references:
         parts.append(
-            f"speedup over the reference: throughput divided by that of {' or '.join(references)}"
+            "speedup over the reference precision: throughput divided by that in "
+            f"{' or '.join(references)}"
         )
     caption = "; ".join([*(parts if baselines else []), *explain_limits(measured)])
     return make_table(

@@ -332,7 +332,7 @@ GENERATIONS = numpy.full((2, 10, 3), 0.1)
         (
             None,
             {"output_tokens": 3},
-            "is missing; it must contain the times of the generated tokens",
+            "is missing; this file must contain the times of the generated tokens",
         ),
         (None, {}, ""),
         (GENERATIONS, {}, "shape is (2, 10, 3), not [ranks, steps, tokens] (2, 10, 0)"),

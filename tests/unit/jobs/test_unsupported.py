@@ -27,11 +27,11 @@ def explain(case, site=None):
     [
         ({"topology": "4n1g"}, {"max_nodes": 2}, ("4n1g", "4 nodes", "2")),
         ({"topology": "1n8g"}, {"max_devices_per_node": 4}, ("1n8g", "8 devices", "4")),
-        ({"precision": "tf32"}, {}, ("pytorch: precision 'tf32'", "use 'fp32' or 'amp-bf16'")),
-        ({"compiler": "max-autotune"}, {}, ("'max-autotune' needs device", "use 'torch.compile'")),
+        ({"precision": "tf32"}, {}, ("pytorch: precision 'tf32'", "'fp32' or 'amp-bf16'")),
+        ({"compiler": "max-autotune"}, {}, ("'max-autotune' needs", "compiler 'torch.compile'")),
         (
             {"model": "bert", "memory_format": "channels_last"},
-            *({}, ("memory_format 'channels_last'", "images", "use 'default' for 'bert'")),
+            *({}, ("'channels_last'", "images", "memory_format 'default' for 'bert'")),
         ),
         (
             {"topology": "1n4g"},
@@ -63,7 +63,7 @@ def explain(case, site=None):
         ),
         (
             {"mode": "infer", "gradient_sync": "horovod"},
-            *({}, ("gradient_sync 'horovod'", "mode 'infer'", "use 'native', or mode 'train'")),
+            *({}, ("gradient_sync 'horovod'", "gradient_sync 'native', or mode 'train'")),
         ),
         ({"mode": "infer", "output_tokens": 4}, {}, ("resnet50", "or model 'llama'")),
         (

@@ -117,7 +117,9 @@ def test_stalls_of_any_repeat_are_named():
 
 def test_repeats_in_two_groups_are_named():
     (text,) = describe_stability(make_case(rates=(100.0, 101.0, 80.0, 100.5, 80.5, 80.2, 99.8)))
-    assert_problem(text, says=("two groups: 3 at 80.00 to 80.50, 4 at 99.80 to 101.00",))
+    assert_problem(
+        text, says=("two groups by throughput: 3 at 80.00 to 80.50, 4 at 99.80 to 101.00",)
+    )
 
 
 def test_repeats_that_vary_much_are_unstable():

@@ -30,7 +30,7 @@ UNSUPPORTED = (
         {"precision": "amp-fp16", "device": "cpu", "model layer": "max pooling"},
         "precision 'amp-fp16' needs device 'cuda' for {model!r}: max pooling in float16 is wrong "
         "on the CPU",
-        "use 'fp32'",
+        "use precision 'fp32'",
     ),
     Unsupported(
         {"data": (PIPELINE, FOLDER), "prefetch_batches": Not(2)},
@@ -40,12 +40,12 @@ UNSUPPORTED = (
     Unsupported(
         {"mode": TRAIN, "gradient_sync": "native", "device": "cpu", "world_size": Not(1)},
         "gradient_sync 'native' needs device 'cuda': MegEngine has no collectives on the CPU",
-        "on the CPU use 'mpi'",
+        "on the CPU use gradient_sync 'mpi'",
     ),
     Unsupported(
         {"mode": TRAIN, "gradient_sync": "mpi", "device": "cuda"},
         "gradient_sync 'mpi' would copy the gradients through host memory",
-        "on GPUs use 'native'",
+        "on GPUs use gradient_sync 'native'",
     ),
     Unsupported(
         {"mode": TRAIN, "precision": "amp-fp16", "compiler": "trace", "loss_scale": DYNAMIC},

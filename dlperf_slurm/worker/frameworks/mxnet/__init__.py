@@ -31,18 +31,18 @@ UNSUPPORTED = (
     Unsupported(
         {"device": "cuda", "precision": "amp-bf16"},
         "precision 'amp-bf16' needs device 'cpu'",
-        "on GPUs use 'amp-fp16'",
+        "on GPUs use precision 'amp-fp16'",
     ),
     Unsupported(
         {"precision": "tf32", "model layer": "attention"},
         "MXNet supports precision 'tf32' in convolutions only, not in matrix products",
-        "use 'fp32' or 'amp-fp16' for {model!r}",
+        "use precision 'fp32' or 'amp-fp16' for {model!r}",
     ),
     Unsupported(
         {"mode": TRAIN, "gradient_sync": PARAMETER_SERVER, "clip_global_norm": True},
         "gradient_sync 'parameter_server' does not support clip_global_norm: its servers do not "
         "know the norm of all gradients",
-        "use 'native' or 'horovod'",
+        "use gradient_sync 'native' or 'horovod'",
     ),
     Unsupported(
         {
@@ -71,7 +71,7 @@ def find_lack_of_cpu(case: "Case") -> Optional[str]:
     if case.axes.precision == "amp-bf16" and not host.has_cpu_flag("avx512bw"):
         return (
             "mxnet: precision 'amp-bf16' needs AVX-512 (avx512bw), which the CPUs of this node "
-            "lack; use 'fp32'"
+            "lack; use precision 'fp32'"
         )
     return None
 

@@ -28,7 +28,7 @@ UNSUPPORTED = (
         {"device": "cpu", "precision": ("amp-bf16", "amp-fp16")},
         "precision {precision!r} needs device 'cuda': on the CPU, Paddle has no matrix product or "
         "convolution of this precision",
-        "use 'fp32'",
+        "use precision 'fp32'",
     ),
     # to_static would silently use its plain executor
     Unsupported(

@@ -51,7 +51,7 @@ UNSUPPORTED = (
     Unsupported(
         {"device": "cpu", "compiler": GRAPH_MODES},
         "compiler {compiler!r} needs device 'cuda': it is torch.compile with CUDA graphs",
-        "on the CPU use 'torch.compile'",
+        "on the CPU use compiler 'torch.compile'",
     ),
     Unsupported(
         {"mode": TRAIN, "compiler": GRAPH_MODES, "gradient_accumulation": Not(1)},
@@ -62,7 +62,7 @@ UNSUPPORTED = (
         {"mode": TRAIN, "compiler": GRAPH_MODES, "gradient_sync": SHARDED},
         "compiler {compiler!r} needs weights at fixed addresses, but gradient_sync 'sharded' "
         "gathers the weights into new memory in each step",
-        "with 'sharded' use 'torch.compile'",
+        "with gradient_sync 'sharded' use compiler 'torch.compile'",
     ),
     CHECKPOINTED_STATISTICS,
     CHANNELS_LAST_WITHOUT_IMAGES,

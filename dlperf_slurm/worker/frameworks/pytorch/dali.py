@@ -60,8 +60,8 @@ def make_pipeline(
     description = describe_images(case.data_dir)
     if description.augmentation != CROP_AND_FLIP:
         raise DataError(
-            f"{case.data_dir!r}: data 'dali' has augmentation {CROP_AND_FLIP!r} only, but this "
-            f"data set has {description.augmentation!r}; use data 'folder'"
+            f"{case.data_dir!r}: data 'dali' supports only augmentation {CROP_AND_FLIP!r}, but "
+            f"this data set has {description.augmentation!r}; use data 'folder'"
         )
     is_gpu = device.type == "cuda"
 

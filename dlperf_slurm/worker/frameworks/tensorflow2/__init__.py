@@ -27,7 +27,7 @@ UNSUPPORTED = (
             "loss_scale": DYNAMIC,
         },
         "gradient_sync 'parameter_server' does not support a dynamic loss scale",
-        "use loss_scale = 1024, or 'native'",
+        "use loss_scale = 1024, or gradient_sync 'native'",
     ),
 )
 
