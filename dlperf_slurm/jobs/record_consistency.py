@@ -165,7 +165,7 @@ def find_step_problem(record: Record, seconds: Any) -> str:
     index = int(wrong.argmax())
     return (
         f"the steps of rank {record.ranks[index].rank} took {totals[index]:.6f} s in total, but "
-        f"its window_seconds is {windows[index]:.6f}"
+        f"window_seconds of this rank is {windows[index]:.6f}"
     )
 
 

@@ -258,7 +258,7 @@ def _find_stranger_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], rec
             return f"{name} is {found!r:.80}, but the record has {expected!r}"
     strangers = hosts - {rank.host for rank in record.ranks}
     if strangers:
-        return f"names host {min(strangers)!r:.80}, but no rank ran there"
+        return f"names host {min(strangers)!r:.80}, but no rank ran on this host"
     return ""
 
 

@@ -193,8 +193,8 @@ def _find_ranks_obstacles(case: MatrixCase, job_site: Site) -> Iterator[str]:
         others = [f'"{kind}"' for kind in kinds]
         instead = f", or ranks = {' or '.join(others)}" if others else ""
         yield (
-            f'launcher {launcher!r} does not set the rank variables that ranks = "{ranks}" of the '
-            f"site needs; use launcher {' or '.join(map(repr, fitting))}{instead}"
+            f'launcher {launcher!r} does not set the variables that ranks = "{ranks}" in the site '
+            f"file needs; use launcher {' or '.join(map(repr, fitting))}{instead}"
         )
     need = _find_need_of_mpi(case)
     if ranks != MPI and need:

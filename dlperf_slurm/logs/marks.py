@@ -109,7 +109,7 @@ class RankMarks:
         """A message if only some lines are labelled, or a rank's steps go back; else ""."""
         if self._labelled and self._unlabelled:
             return (
-                "some of the timed lines have a rank label and some have none; label all lines, "
+                "some of the timed lines have a rank label and others do not; label all lines, "
                 "such as with `srun --label`"
             )
         return self._labelled.fault

@@ -171,7 +171,7 @@ AXIS_SPECS = (
     AxisSpec(
         "optimizer",
         Optimizer,
-        "Optimizer; 'default' is the one of the model.",
+        "Optimizer; 'default' is the optimizer of the model.",
         applies=_is_training,
     ),
     AxisSpec(

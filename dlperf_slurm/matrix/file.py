@@ -227,7 +227,8 @@ def _check_log_formats(matrix: Matrix, reporter: ProblemCollector) -> None:
                 continue
             rules = [rule.name for rule in load_format(script.format, valid).RULES]
         except ValueError as error:
-            reporter.add(("scripts", name, "format"), f"{error}; to add one: {COMMAND} docs logs")
+            text = f"{error}; to add a format: {COMMAND} docs logs"
+            reporter.add(("scripts", name, "format"), text)
             continue
         if script.rule and script.rule not in rules:
             reporter.add(

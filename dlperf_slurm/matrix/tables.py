@@ -23,7 +23,7 @@ class Protocol(TomlModel):
     """How a case is measured; the defaults are those of DLPerf."""
 
     repeats: PositiveInt = 7
-    """Repeats of each case, each an array task of its own; the tables show their median."""
+    """Number of repeats of each case, each in an array task of its own; tables show the median."""
     blocks: PositiveInt = 1
     """Number of array jobs, run one after the other, over which the repeats are spread."""
     warmup_steps: Annotated[int, Field(ge=0)] = 20
@@ -41,9 +41,9 @@ class Protocol(TomlModel):
     batch_size_step: PositiveInt = 8
     """Step size of the search for the largest batch size."""
     memory_limit_mib_per_device: Optional[PositiveInt] = None
-    """Memory limit of a rank, in MiB; a rank above it counts as out of memory."""
+    """Memory limit of a rank, in MiB; a rank that needs more counts as out of memory."""
     telemetry_interval_seconds: Seconds = 0.5
-    """Interval between samples of power, clocks and memory; 0 takes no samples."""
+    """Interval between samples of power, clocks and memory; 0 switches sampling off."""
     stall_seconds: Optional[Seconds] = None
     """Fail a case as stalled if no step ends for this time; 0 switches this check off.
 
@@ -76,11 +76,11 @@ class TrainingTable(TomlModel):
     """
 
     epochs: Annotated[int, Field(ge=0)] = 0
-    """Epochs to train; 0 measures steps instead."""
+    """Number of epochs to train; with 0, a number of steps is measured instead."""
     target_top1: Optional[Annotated[float, Field(gt=0, le=1)]] = None
     """Top-1 accuracy on the validation samples at which training stops."""
     learning_rate: Optional[Annotated[float, Field(gt=0)]] = None
-    """Learning rate after the warm-up; default: the one of the model."""
+    """Learning rate after the warm-up; default: the learning rate of the model."""
     schedule: Literal["constant", "cosine"] = "constant"
     """Learning-rate schedule after the warm-up."""
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
@@ -120,7 +120,7 @@ class ModelTable(TomlModel):
     preset: str = ""
     """Name of a published model size; the other keys of the table override its parameters."""
     dataset: str = ""
-    """Data set that the data sources "folder" and "dali" read, by name."""
+    """Name of the data set that the data sources "folder" and "dali" read."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -145,17 +145,17 @@ class ScriptTable(TomlModel):
     command: Annotated[str, Field(min_length=1)]
     """Bash code, as a Jinja2 template with the values of a case."""
     format: str
-    """Format of the log that the script prints: one of this tool's, or of [formats]."""
+    """Format of the log that the script prints: a format of this tool, or a key of [formats]."""
     model: Annotated[str, Field(pattern=OWN_MODEL)] = ""
     """Name of the script's model, if it is not one of this tool's models; replaces [model]."""
     unit: Annotated[str, Field(pattern=UNIT)] = ""
-    """What a sample of this model is, such as "sequences", for figures in sequences/s."""
+    """Unit of a sample of this model, such as "sequences", for figures in sequences/s."""
     tokens_per_sample: Optional[PositiveInt] = None
     """Number of tokens in a sample of this model; adds figures in tokens/s."""
     flops_per_sample: Optional[Annotated[float, Field(gt=0, le=1e18)]] = None
     """Floating-point operations of a sample's forward pass; training counts 3 times as many."""
     rule: str = ""
-    """Rule by which the publisher computes the throughput, by name."""
+    """Name of the rule by which the publisher computes the throughput."""
     launch: Literal["single", "per-rank"] = "single"
     """With "single" the script starts its ranks; with "per-rank" the launcher starts each rank."""
     env: dict[Annotated[str, AfterValidator(check_env_name)], str] = {}

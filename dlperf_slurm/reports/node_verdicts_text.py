@@ -138,7 +138,7 @@ def _describe_method(verdicts: NodeVerdicts) -> str:
     """Describe how nodes or links are compared, and from which slowdown one is slow."""
     if verdicts.manifest.has_pairs:
         of_links = (
-            "speed of a pair relative to the speed expected from its two nodes in other pairs: "
+            "speed of a pair of nodes relative to the speed that both nodes have in other pairs: "
             "median over the blocks",
             "speed of a node relative to the other nodes, corrected for the nodes that it was "
             "paired with: median over the rounds",

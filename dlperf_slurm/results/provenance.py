@@ -165,7 +165,8 @@ def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
     if told:
         yield (
             f"each rank saw only its own GPU ({', '.join(told)}), so NCCL may have copied through "
-            "host memory instead of NVLink; NCCL_DEBUG=INFO prints `via P2P` or `via SHM`"
+            "host memory instead of NVLink; to check, set NCCL_DEBUG=INFO, which prints `via P2P` "
+            "or `via SHM`"
         )
 
 

@@ -23,8 +23,8 @@ WITH_VALIDATIONS = (
 )
 
 UNKNOWN_PEAK_MEMORY = (
-    "peak memory of some ranks is unknown: their allocator does not count it, or, for mxnet and "
-    "oneflow, NVML does not report the memory of their processes (docs/gpu.md)"
+    "peak memory of some ranks is unknown: the framework's allocator does not count memory, or, "
+    "for mxnet and oneflow, NVML does not report the memory of processes (docs/gpu.md)"
 )
 
 

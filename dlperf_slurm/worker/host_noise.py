@@ -134,7 +134,7 @@ def describe_noise(one: HostNoise) -> Iterator[str]:
                 f"{one.load_average:.1f}"
             )
         if not use.is_quiet and not use.has_other_processes:
-            stolen = f"a hypervisor takes {use.stolen_share:.0%} of its CPUs"
+            stolen = f"a hypervisor takes {use.stolen_share:.0%} of its CPU time (steal)"
             yield f"{one.host} has other load: {stolen}"
     for gpu in one.gpus:
         where = f"GPU {gpu.device} of {one.host}"

@@ -178,7 +178,7 @@ def test_gpus_that_other_ranks_watched_are_those_of_their_host():
             GpuState(0),
             ("n1", "30% of its 4 CPUs (x 25%)", "3.1"),
         ),
-        (CpuUse(0.5, 4, 0.3, 0.0, 0.2), GpuState(0), ("n1", "hypervisor", "20% of its CPUs")),
+        (CpuUse(0.5, 4, 0.3, 0.0, 0.2), GpuState(0), ("n1", "hypervisor", "20% of its CPU time")),
         (QUIET, GpuState(2, ("python", "process 7")), ("GPU 2 of n1", "python, process 7")),
         (QUIET, GpuState(2, (), ("power cap",)), ("GPU 2 of n1", "clocks", "power cap")),
     ],

@@ -197,7 +197,7 @@ def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
 def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[str]:
     """Yield the site file's comments on the largest array job, and on limits of queued jobs."""
     if survey.max_array_size is not None:
-        yield f"# MaxArraySize is {survey.max_array_size}; it is read from the cluster each time."
+        yield f"# MaxArraySize is {survey.max_array_size}; this tool reads it from the cluster."
     limits = [known.max_submit for known in survey.associations if known.max_submit]
     if limits:
         most = min(limits)

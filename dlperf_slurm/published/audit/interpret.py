@@ -72,7 +72,7 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
             file,
             table.line,
             f"{name}: column {column.header!r}",
-            "no rule matches the header, or another column has the same quantity",
+            "the header is not known, or another column has the same quantity",
         )
         for column in columns
         if not column.quantity

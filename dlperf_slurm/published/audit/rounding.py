@@ -16,8 +16,8 @@ ABOVE_DEVICES = "speedup above the device count"
 OUT_OF_ORDER = "percentiles out of order"
 LATENCY_OFF = "throughput x latency is not the batch size"
 IN_SPREAD = (
-    "throughput x latency differs from the batch size, but by no more than the latencies of the "
-    "row vary"
+    "throughput x latency differs from the batch size, but within the spread of the latencies in "
+    "the row"
 )
 CONTRADICTION = "speedups contradict each other"
 DUPLICATE = "printed twice with different values"

@@ -212,7 +212,8 @@ def _explain(one: DerivedCell, same_line: Sequence[DerivedCell]) -> tuple[str, s
     for other in same_line:
         is_swapped = other is not one and not other.is_right
         if is_swapped and one.cell.rounded.meets(other.expected):
-            return SWAPPED, f"the cell has the expected value of {other.row.name_cell(other.cell)}"
+            name = other.row.name_cell(other.cell)
+            return SWAPPED, f"the cell has the value that is expected in another cell: {name}"
     if one.cell.rounded.meets(RoundingInterval(1 / one.expected.high, 1 / one.expected.low)):
         return WRONG, "the cell has the inverse of the expected value"
     for place, expected in one.others.items():

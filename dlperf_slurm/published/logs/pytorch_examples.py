@@ -61,7 +61,7 @@ def _find_problem(run: TimedRun) -> str:
     ranks, gpus, marks = len(run.marks.by_rank), len(run.devices), run.first_marks
     # without labels, nodes whose GPUs have the same numbers may share a log
     if gpus and ranks % gpus != 0:
-        return f"{ranks} ranks print times, but {gpus} print 'Use GPU'"
+        return f"{ranks} ranks print times, but 'Use GPU' is printed for {gpus} GPUs"
     (epoch, last), batches = marks[-1].position, int(run.facts["batches"])
     # `print-freq`, unless no epoch has two lines
     interval = next((steps for steps, _ in list_between(marks)), 1)

@@ -45,7 +45,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         "--interface", default="", help="network interface for the framework, such as ib0"
     )
     parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="attempt folder, with case.json"
+        "directory", type=Path, metavar="DIR", help="folder of the attempt, with case.json"
     )
     return parser
 

@@ -88,7 +88,9 @@ class Channel:
         """
         size, code = _HEADER.unpack(self._read(_HEADER.size))
         if self._limit is not None and size > self._limit:
-            raise AuthenticationError(f"the first message has {size} bytes, more than the limit")
+            raise AuthenticationError(
+                f"the first message of a connection has {size} bytes, more than the limit"
+            )
         payload = self._read(size)
         if not hmac.compare_digest(code, _sign(self._receive_key, self._received, payload)):
             raise AuthenticationError("a message is not signed with this job's secret")

@@ -235,7 +235,7 @@ def test_steps_of_training_that_do_not_add_up_to_their_window_are_refused(
 ):
     write_steps(staged_run, task, [[first] * 10, [second] * 10])
     message = refuse(staged_run, task, make_record(case, window_seconds=window))
-    assert f"rank 0 took {10 * first:.6f} s in total, but its window" in message
+    assert f"rank 0 took {10 * first:.6f} s in total, but window_s" in message
     assert f"is {window:.6f}" in message
 
 

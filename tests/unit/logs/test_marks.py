@@ -51,7 +51,7 @@ def test_a_rank_that_goes_back_started_over():
 
 
 def test_labels_on_some_lines_only_are_a_problem():
-    assert "some have none" in _collect([(0, 1, "a"), (-1, 1, "b")]).fault
+    assert "others do not" in _collect([(0, 1, "a"), (-1, 1, "b")]).fault
 
 
 def test_the_slowest_unlabelled_window_is_the_job_s():
