@@ -78,7 +78,7 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
 
 
 def _read(environment: BoundedEnvironment, name: str) -> str:
-    assert environment.loader is not None, "this environment has no template loader"
+    assert environment.loader is not None, "the Jinja2 environment has no template loader"
     return environment.loader.get_source(environment, name)[0]
 
 

@@ -95,7 +95,7 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
         _check_overrides(matrix, reporter)
         _check_scripts(matrix, reporter)
     raise_problems(reporter.problems)
-    assert matrix is not None, "an invalid matrix has at least one problem"
+    assert matrix is not None, "the matrix is invalid, but no problem was reported"
     if assignments:
         # the run keeps the merged values, and the first line names the `--set` options
         text = f"# {toml.label!a}\n{tomli_w.dumps(toml.data)}"

@@ -169,7 +169,7 @@ def _list_pairs(
     changes of the tool and the site, which all cases share; `first_run` is that of PAIR.
     """
     one = a or b
-    assert one is not None, "a case is in at least one run"
+    assert one is not None, "the case is in neither run"
     identity, counted, changes = list_identity(one.case), "repeats", []
     if a is None or b is None:
         reason = f"only run {'A' if a else 'B'} has this case"

@@ -110,8 +110,8 @@ def _make_verdict(
     """
     interval = test.compute_ratio_interval(*speeds)
     narrower = test.compute_ratio_interval(*speeds, ONE_SIDED_CONFIDENCE)
-    assert interval is not None, "pairs have enough values for an interval"
-    assert narrower is not None, "pairs have enough values for an interval"
+    assert interval is not None, "the pair has too few values for an interval"
+    assert narrower is not None, "the pair has too few values for an interval"
     is_different = difference <= SIGNIFICANCE and not interval.holds(1.0)
     is_within = (
         equivalence <= SIGNIFICANCE

@@ -68,7 +68,7 @@ def _find_torchrun_place(environ: Mapping[str, str]) -> RankEnvironment:
 def parse_first_host(nodes: str) -> str:
     """Return the first host of a Slurm node list, that of rank 0: "n[07-09],m1" -> "n07"."""
     first = re.match(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*", nodes)
-    assert first is not None, "the pattern matches every text"
+    assert first is not None, "the pattern does not match the node list"
     return re.sub(r"\[([^],-]*)[^]]*\]", r"\1", first.group())
 
 
