@@ -203,8 +203,8 @@ AXIS_SPECS = (
     AxisSpec(
         "output_tokens",
         NaturalInt,
-        "Tokens to generate after each prompt, by prefill and decoding with a KV cache; 0 "
-        "measures a forward pass only.",
+        "Number of tokens to generate after each prompt, by prefill and decoding with a KV cache; "
+        "with 0, only a forward pass is measured.",
         unit="tokens",
         label="output {}",
         id_text="output{}",
@@ -214,7 +214,7 @@ AXIS_SPECS = (
     AxisSpec(
         "prompt_length",
         PositiveInt,
-        "Tokens of each prompt.",
+        "Number of tokens in each prompt.",
         unit="tokens",
         label="prompt {}",
         id_text="prompt{}",

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
     from dlperf_slurm.reports.summarize import TableMaker
 
-HEADER = ("case", "our hardware", "their hardware", "differences", "published in", "ours",
-    "theirs", "ours / theirs")  # fmt: skip
+HEADER = ("case", "hardware of this run", "published hardware", "differences", "published in",
+    "this run", "published", "this run / published")  # fmt: skip
 # columns that a narrow terminal leaves out first
-OMIT_FIRST = tuple(map(HEADER.index, ("published in", "our hardware", "their hardware")))
+OMIT_FIRST = tuple(
+    map(HEADER.index, ("published in", "hardware of this run", "published hardware"))
+)
 
 # what must be equal, so that a figure is set beside ours
 COMPARABLE = ("model", "precision", "batch size")
@@ -60,7 +62,7 @@ def make_against_table(name: str, cases: "DataFrame") -> Table:
         f"against {name}, published by {figures.source.iloc[0]}",
         HEADER,
         rows,
-        HEADER.index("ours"),
+        HEADER.index("this run"),
         f"{', '.join(cases.unit.unique())}; each case stands beside the most similar published "
         "result of the same model, or several if equally similar; the ratio is shown only if "
         "model sizes, precision and batch size are equal",

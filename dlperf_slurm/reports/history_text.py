@@ -127,7 +127,7 @@ def _describe_ends(runs: "DataFrame") -> str:
 def _list_figures(rows: "DataFrame") -> list[ShownColumn]:
     return [
         ShownColumn("median", "{unit}", cells=_make_median_cells),
-        ShownColumn("speed_ratio", "speed / previous", ScaledFormat(".3f"), "none"),
+        ShownColumn("speed_ratio", "speed / previous run", ScaledFormat(".3f"), "none"),
         ShownColumn("verdict", cells=_make_verdict_cells, missing="none"),
     ]
 

@@ -121,7 +121,7 @@ class Search:
             return record
         size = record.case.axes.batch_size
         smallest = min(self.case.axes.batch_ladder or (self.case.batch_size_step,))
-        note = ", the smallest" if size == smallest else ""
+        note = ", the smallest to try" if size == smallest else ""
         return replace(record, case=self.case, reason=f"batch size {size}{note}: {record.reason}")
 
     def _launch(self, case: Case, kind: str) -> BatchTrial:

@@ -217,7 +217,7 @@ def test_data_set_that_cannot_be_used_is_left_to_the_ranks(stage, text, tmp_path
     missing = {"data": "folder", "data_dir": str(tmp_path / "nowhere")}
     attempt_dir = stage(**(text(3) if is_there else missing))
     record = search(attempt_dir, 40, "trials/b8=crash")
-    assert record.reason.startswith("batch size 8, the smallest: rank 1 on n1: SomeError")
+    assert record.reason.startswith("batch size 8, the smallest to try: rank 1 on n1: SomeError")
     assert limited_ranks.list_launches(attempt_dir) == ["trials/b8"]
 
 

@@ -127,4 +127,4 @@ def test_weights_that_cannot_be_read_lose_no_measurement(capsys):
     session = TwoWeights()
     session.read_weights = None
     assert sum_weights(vary(attempts.CASE, nodes=2), session) == 0
-    assert "weights not compared" in capsys.readouterr().err
+    assert "were not compared" in capsys.readouterr().err

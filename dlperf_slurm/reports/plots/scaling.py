@@ -36,7 +36,7 @@ def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional
     caption = f"Points: median over repeats, {count_repeats(measured)}; {describe_bars(measured)}."
     unit = rows.unit.iloc[0]
     if len(topologies) == 1:
-        caption += " Small dots: the repeats."
+        caption += " Small dots: single repeats."
         return make_plot(
             "throughput", title, f"Throughput on {topologies[0]}, {unit}", caption,
             lambda: _draw_dots(measured, repeats),
@@ -91,7 +91,9 @@ def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
         f"{against}; {_describe_ratio_bars(measured, 'speedup')}."
     )
     chart = make_speedup_chart(rows)
-    return make_plot("speedup", title, "Speedup over devices", caption, lambda: draw_chart(chart))
+    return make_plot(
+        "speedup", title, "Speedup by number of devices", caption, lambda: draw_chart(chart)
+    )
 
 
 def make_speedup_chart(rows: "DataFrame") -> Chart:

@@ -187,7 +187,9 @@ def find_clock_problem(gpu: Gpu) -> str:
 def find_memory_problem(gpu: Gpu, needed_mib: int) -> str:
     """Describe too little free memory of a GPU; "" if at least `needed_mib` MiB are free."""
     free = read_number(gpu, "fb_memory_usage/free")
-    return f"{gpu.name} has {free} MiB free; required: {needed_mib}" if free < needed_mib else ""
+    if free >= needed_mib:
+        return ""
+    return f"{gpu.name} has {free} MiB of free memory; required: {needed_mib} MiB"
 
 
 def find_process_problem(gpu: Gpu) -> str:

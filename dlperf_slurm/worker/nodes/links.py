@@ -202,7 +202,7 @@ def _find_port_problems(port: Port, ports: Sequence[Port], gid_index: str) -> It
     alike = [one for one in ports if one.kind == port.kind and one.state == "ACTIVE"]
     best = max(alike, key=_read_rate)
     if _read_rate(port) < _read_rate(best):
-        yield f"port {port.name} runs at {port.rate}; {best.name} at {best.rate}"
+        yield f"port {port.name} runs at {port.rate}, but port {best.name} at {best.rate}"
     mtus = [one.mtu for one in alike if one.mtu]
     usual = max(mtus, key=lambda mtu: (mtus.count(mtu), len(mtu), mtu), default="")
     if port.mtu and port.mtu != usual:

@@ -40,8 +40,8 @@ def find_row(name: str, **changes):
 
 def test_same_configuration_has_no_differences():
     row = find_row("dlperf")
-    assert (row["theirs"], row["differences"]) == ("392.24", "none known")
-    assert row["ours / theirs"] == "2.00"
+    assert (row["published"], row["differences"]) == ("392.24", "none known")
+    assert row["this run / published"] == "2.00"
 
 
 def test_figures_that_agree_in_all_are_a_reference_for_accept():
@@ -55,11 +55,11 @@ def test_figures_that_agree_in_all_are_a_reference_for_accept():
 
 def test_figure_of_another_batch_size_or_precision_is_named_but_not_set_beside_ours():
     row = find_row("dlperf", batch_size_per_device=100)
-    assert (row["theirs"], row["differences"]) == ("not comparable", "batch size 128")
-    assert row["ours / theirs"] == "none"
+    assert (row["published"], row["differences"]) == ("not comparable", "batch size 128")
+    assert row["this run / published"] == "none"
     # two are equally near
     row = find_row("dlperf", precision="amp-bf16")
-    assert (row["theirs"], row["ours / theirs"]) == ("not comparable", "none")
+    assert (row["published"], row["this run / published"]) == ("not comparable", "none")
     assert row["differences"].startswith("precision ")
 
 
@@ -71,7 +71,7 @@ def test_published_size_is_not_set_beside_a_smaller_model():
     case = dataclasses.replace(case, outcomes=(dataclasses.replace(outcome, record=record),))
     table = make_against_table("dlperf", analyze([case]).cases)
     (row,) = (dict(zip(table.header, row)) for row in write_rows(table))
-    assert (row["theirs"], row["ours / theirs"]) == ("not comparable", "none")
+    assert (row["published"], row["this run / published"]) == ("not comparable", "none")
     assert row["differences"] == "model ResNet-50"
 
 
@@ -101,12 +101,16 @@ def test_variants_that_tie_have_a_row_each():
 
 def test_model_that_was_not_published_has_no_figure():
     row = find_row("tensorpack")
-    assert (row["ours"], row["theirs"], row["ours / theirs"]) == ("784.48", "none", "none")
+    assert (row["this run"], row["published"], row["this run / published"]) == (
+        "784.48",
+        "none",
+        "none",
+    )
     assert_problem(row["differences"], says=("model", "mode"))
 
 
 def test_inference_is_compared_with_inference_only():
-    assert find_row("dlperf", mode="infer")["theirs"] == "none"
+    assert find_row("dlperf", mode="infer")["published"] == "none"
     source, changes = "nvidia_mxnet_resnet50_inference", {"precision": "amp-fp16"}
     (case,) = analyze([make_case(mode="infer", **changes)]).cases.itertuples()
     nearest = find_nearest(case, read_source(source))
@@ -115,7 +119,11 @@ def test_inference_is_compared_with_inference_only():
 
 def test_failed_case_keeps_its_row_without_a_ratio():
     row = find_row("dlperf", samples=(), problems=("failed: x",))
-    assert (row["ours"], row["theirs"], row["ours / theirs"]) == ("failed", "392.24", "none")
+    assert (row["this run"], row["published"], row["this run / published"]) == (
+        "failed",
+        "392.24",
+        "none",
+    )
 
 
 def test_unknown_source_lists_the_known_ones():
@@ -131,7 +139,7 @@ def test_table_has_figures_ratio_and_both_machines():
     table = make_against_table(
         "dlperf", analyze([make_outcomes(planned, [100.0], ranks=ranks)]).cases
     )
-    assert table.header[-3:] == ("ours", "theirs", "ours / theirs")
+    assert table.header[-3:] == ("this run", "published", "this run / published")
     (row,) = write_rows(table)
     assert row[2] == "4 nodes of 8x V100-SXM2 16GB"
     assert row[3] == "none known"

@@ -106,9 +106,13 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--update", choices=UPDATES, required=True, help="how variables are updated"
     )
-    parser.add_argument("--batch", type=_parse_count, required=True, help="images per device")
+    parser.add_argument(
+        "--batch", type=_parse_count, required=True, help="batch size: images per device"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
-    parser.add_argument("--devices", type=_parse_count, default=1, help="devices of this process")
+    parser.add_argument(
+        "--devices", type=_parse_count, default=1, help="number of devices of this process"
+    )
     parser.add_argument(
         "--cpus-per-device",
         type=_parse_count,
