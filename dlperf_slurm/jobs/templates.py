@@ -58,7 +58,10 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
             tree = environment.parse(_read(environment, wanted), wanted)
         except jinja2.TemplateNotFound:
             reason = f"extends {wanted!r}, which" if trees else "template"
-            yield f"{folder / name}: {reason} does not exist; to extend: dlperf/base.sbatch.j2"
+            yield (
+                f"{folder / name}: {reason} does not exist; this package has the template "
+                "dlperf/base.sbatch.j2"
+            )
             return
         except jinja2.TemplateSyntaxError as error:
             yield f"{folder / wanted}:{error.lineno}: {error.message}"

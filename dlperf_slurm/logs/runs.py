@@ -364,7 +364,7 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
     The status is MEASURED without settings, FAILED without steps. Else returns (OK, "").
     """
     if not windows:
-        return FAILED, "after the warm-up, the log has too few timed steps, or all at one time"
+        return FAILED, "after the warm-up, the log has too few timed steps, or all at the same time"
     needed: Set[str] = set()
     for window in windows:
         if window.seconds > 0 or window.unit == STEPS:

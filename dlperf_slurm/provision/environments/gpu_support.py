@@ -143,8 +143,8 @@ def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
     problems = [find_missing_code(pins, capability) for _, capability in sorted(set(found.gpus))]
     if _parse(found.cuda)[0] < _parse(pins.cuda)[0]:
         problems.append(
-            f"the framework is built for CUDA {pins.cuda}, but the driver of this machine supports "
-            f"CUDA {found.cuda} at most: a newer driver is needed"
+            f"{pins.framework} is built for CUDA {pins.cuda}, but the driver of this machine "
+            f"supports CUDA {found.cuda} at most: a newer driver is needed"
         )
     return [problem for problem in problems if problem]
 

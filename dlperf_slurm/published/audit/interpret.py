@@ -63,7 +63,7 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
     name = f"table at line {table.line}"
     problems, is_auditable = [*table.problems], _is_auditable(columns)
     if not problems and not is_auditable:
-        problems = ["by its headers, the table has no column that others determine"]
+        problems = ["judging by the headers, no column can be computed from other columns"]
     gaps = [NotAudited(file, table.line, name, text) for text in problems]
     if not is_auditable:
         return [], gaps
