@@ -27,7 +27,7 @@ def find_missing(settings: Settings) -> str:
     if settings.device == "cuda" and not settings.is_horovod:
         found = len(tf.config.experimental.list_physical_devices("GPU"))
         if found < settings.devices:
-            return f"--devices {settings.devices}: TensorFlow sees only {found} GPUs"
+            return f"--devices {settings.devices}: TensorFlow sees {found} GPUs"
     return find_missing_operators() if settings.data == ZMQ else ""
 
 
