@@ -301,7 +301,7 @@ HOSTILE_COMMANDS = {
     + "".join(f"{{% for {b} in [{a}~{a}~{a}~{a}~{a}] %}}" for a, b in zip("abcdefg", "bcdefgh"))
     + "{% if h == '' %}x{% endif %}"
     + "{% endfor %}" * 8: "too much work",
-    "{% for a in range(999) %}{% if [[1], [1]]|sum(start=[]) %}{% endif %}{% endfor %}": "needs numbers",
+    "{% for a in range(999) %}{% if [[1], [1]]|sum(start=[]) %}{% endif %}{% endfor %}": "needs",
     "{{ ('9' ~ range(999)|join)|int }}": "int: the text has more",
     "{{ '%1000000000d' % 1 }}": "% needs numbers, not '%1000000000d'",
     "{{ 'x' | center(10**10) }}": "No filter named 'center'",
