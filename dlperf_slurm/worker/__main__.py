@@ -1,86 +1,14 @@
 """python -m dlperf_slurm.worker run|trace|search|profile|script|node|conclude|verify|probe.
 
-Reads a case, and writes its record.
+Reads a case, and writes its record. Each subcommand imports only what it needs, as every rank of a
+job reads these files, often from a file system that all nodes share.
 """
 
-import math
 import os
-import socket
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Union
-
-from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.host_noise import HOST_NOISE_FILE
-from dlperf_slurm.contract.json_files import read_json, write_json, write_sidecar
-from dlperf_slurm.contract.peaks import PEAKS_FILE
-from dlperf_slurm.contract.phases import (
-    FIRST_STEP,
-    FRAMEWORK,
-    GATHER,
-    LOOK,
-    RANKS,
-    SAMPLER,
-    SESSION,
-    WARMUP,
-    WINDOW,
-)
-from dlperf_slurm.contract.record import (
-    DATA_WAIT_SECONDS_FILE,
-    OK,
-    RECORD_FILE,
-    STEP_SECONDS_FILE,
-    TOKEN_SECONDS_FILE,
-    WARMUP_STEP_SECONDS_FILE,
-    Clock,
-    RankResult,
-    Record,
-    find_record_problem,
-)
-from dlperf_slurm.contract.step_archive import pack_sidecars
-from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.arrays import write_array
-from dlperf_slurm.worker import ending, servers
-from dlperf_slurm.worker.accuracy import train_to_accuracy
-from dlperf_slurm.worker.data_sources import open_batches
-from dlperf_slurm.worker.determinism import SWITCH, make_deterministic
-from dlperf_slurm.worker.external_script import run_script
-from dlperf_slurm.worker.failed_record import conclude_attempt
-from dlperf_slurm.worker.failures import report_failure, write_failure
-from dlperf_slurm.worker.frameworks import load_adapter, start_session
-from dlperf_slurm.worker.host_noise import gather_noise, probe_host
-from dlperf_slurm.worker.measure import measure_steps
-from dlperf_slurm.worker.nodes import prepare_node
-from dlperf_slurm.worker.nodes.copies import read_on_node
-from dlperf_slurm.worker.nvml import refuse_shared_gpus
-from dlperf_slurm.worker.out_of_memory import OutOfMemory
-from dlperf_slurm.worker.parity import (
-    CaseMismatchError,
-    check_parameter_count,
-    parse_arguments,
-    verify_case,
-)
-from dlperf_slurm.worker.peaks.measure import gather_peaks, measure_peak
-from dlperf_slurm.worker.phases import ImportTimer, Phases
-from dlperf_slurm.worker.probe import probe_rank
-from dlperf_slurm.worker.profiled_attempt import TorchTrace, run_profiled
-from dlperf_slurm.worker.progress import Position
-from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
-from dlperf_slurm.worker.ranks import PlacementError, SingleProcess
-from dlperf_slurm.worker.rendezvous import RendezvousSettings, make_parser, read_options
-from dlperf_slurm.worker.rendezvous.communicators import RankWorld, join_ranks
-from dlperf_slurm.worker.rendezvous.network import choose_network
-from dlperf_slurm.worker.search import search_batch_size
-from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
-from dlperf_slurm.worker.time_limit import block_signal
-from dlperf_slurm.worker.watchdog import watch_rank
-from dlperf_slurm.worker.weights import sum_weights
-
-MIB = 2**20
+from typing import List
 
 
 def main(arguments: List[str]) -> int:
@@ -95,21 +23,44 @@ def main(arguments: List[str]) -> int:
     """
     command = arguments[0]
     if command == "search":
+        from dlperf_slurm.worker.search import search_batch_size
+
         return search_batch_size(Path(arguments[1]), arguments[3:])
     if command == "profile":
+        from dlperf_slurm.worker.profiled_attempt import run_profiled
+
         folder, tool, count, *words = arguments[1:]
         return run_profiled(Path(folder), tool, words[: int(count)], words[int(count) :])
     if command == "script":
+        from dlperf_slurm.worker.external_script import run_script
+
         return run_script(Path(arguments[1]), arguments[3:])
     if command == "node":
+        from dlperf_slurm.worker.nodes.prepare import prepare_node
+
         return prepare_node(Path(arguments[1]), Path(arguments[2]))
     if command == "conclude":
         return conclude(Path(arguments[1]), int(arguments[2]))
+    return join_and_run(command, arguments[1:])
+
+
+def join_and_run(command: str, arguments: List[str]) -> int:
+    """Run `run`, `trace`, `verify` or `probe`, whose options are `arguments`, on this rank."""
+    from dlperf_slurm.worker.rendezvous import make_parser, read_options
+    from dlperf_slurm.worker.rendezvous.communicators import join_ranks
+
     if command == "probe":
-        options = make_parser(command).parse_args(arguments[1:])
+        from dlperf_slurm.worker.probe import probe_rank
+
+        options = make_parser(command).parse_args(arguments)
         return probe_rank(options.directory, read_options(options))
+    from dlperf_slurm.worker.attempt import run_attempt, watch_case
+
     if command == "verify":
-        options = parse_arguments(arguments[1:])
+        from dlperf_slurm.worker.parity import parse_arguments, verify_case
+        from dlperf_slurm.worker.ranks import SingleProcess
+
+        options = parse_arguments(arguments)
         rendezvous = read_options(options)
         return run_attempt(
             options.directory,
@@ -120,8 +71,11 @@ def main(arguments: List[str]) -> int:
                 else join_ranks(rendezvous, case, options.directory)
             ),
         )
+    from dlperf_slurm.worker.phases import Phases
+    from dlperf_slurm.worker.time_limit import block_signal
+
     phases = Phases(os.environ)
-    options = make_parser(command).parse_args(arguments[1:])
+    options = make_parser(command).parse_args(arguments)
     rendezvous = read_options(options)
     block_signal()
     return run_attempt(
@@ -137,6 +91,11 @@ def conclude(attempt_dir: Path, exit_code: int) -> int:
     The files beside its record go into one archive. `exit_code` is that of the launcher. Returns 0;
     1, with a line on standard error, if a file cannot be written.
     """
+    from dlperf_slurm.contract.record import OK
+    from dlperf_slurm.contract.step_archive import pack_sidecars
+    from dlperf_slurm.files import FileProblem
+    from dlperf_slurm.worker.failed_record import conclude_attempt
+
     try:
         record = conclude_attempt(attempt_dir, exit_code)
         if record.status == OK:
@@ -145,250 +104,6 @@ def conclude(attempt_dir: Path, exit_code: int) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def run_attempt(
-    attempt_dir: Path,
-    work: Callable[[Case, Any, Path], None],
-    join: Callable[[Case], Union[RankWorld, SingleProcess]],
-) -> int:
-    """Join the other ranks and do `work` on the case of this directory; return the exit code.
-
-    `join` connects the ranks; `work` gets the case, the joined ranks and the directory. After any
-    exception, SystemExit too, the failure is written to a file, the other ranks are ended, and the
-    exit code is 1.
-    """
-    world: Union[RankWorld, SingleProcess, None] = None
-    signs = OutOfMemory(())
-    try:
-        case = read_json(attempt_dir / CASE_FILE, Case)
-        check_python()
-        world = join(case)
-        servers.report_early_end = partial(write_failure, attempt_dir, world.rank)
-        signs = load_adapter(case.axes.framework).OUT_OF_MEMORY
-        work(case, world, attempt_dir)
-    except BaseException as error:
-        try:
-            rank = world.rank if world is not None else None
-            report_failure(attempt_dir, rank, signs, error)
-        except OSError as problem:
-            print(f"cannot write the error of this rank: {problem}", file=sys.stderr)
-        finally:
-            if world is not None:
-                world.end_after_failure()
-        return 1
-    if ending.is_at_once and not isinstance(world, SingleProcess):
-        ending.end_at_once(world)
-    return 0
-
-
-def check_python() -> None:
-    """Raise PlacementError if this node cannot run the python of the environment.
-
-    DLPERF_SLURM_PYTHON names it; this process then runs in another Python.
-    """
-    python = os.environ.get("DLPERF_SLURM_PYTHON", "")
-    if python and not os.access(python, os.X_OK):
-        raise PlacementError(
-            f"the environment's python cannot be run on {socket.gethostname()}: {python}"
-        )
-
-
-def describe_compilation(session: Any) -> Dict[str, str]:
-    """Return {"compilation": "cached", "partly cached" or "compiled"}, or {} without such a cache.
-
-    `session` is the framework's; only JAX's has a cache of compiled programs.
-    """
-    told = getattr(session, "compilation", "")
-    return {"compilation": told} if told else {}
-
-
-def watch_case(
-    case: Case,
-    world: RankWorld,
-    attempt_dir: Path,
-    rendezvous: RendezvousSettings,
-    phases: Phases,
-    is_traced: bool = False,
-) -> None:
-    """Measure the case as `measure_case` does, under a watchdog.
-
-    The watchdog ends this process at a stall, near the time limit or at a preemption.
-    """
-    phases.end(RANKS)
-    with watch_rank(attempt_dir, case.stall_seconds, world) as position:
-        measure_case(case, world, attempt_dir, rendezvous, position, phases, is_traced)
-
-
-def measure_case(
-    case: Case,
-    world: RankWorld,
-    attempt_dir: Path,
-    rendezvous: RendezvousSettings,
-    position: Position,
-    phases: Phases,
-    is_traced: bool = False,
-) -> None:
-    """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
-
-    `rendezvous` has the network to use. `position` receives the progress for the watchdog, `phases`
-    the durations of the phases. With `is_traced`, torch.profiler records the measured steps. Raises
-    CaseMismatchError if the model or the record does not match the case.
-    """
-    rank_info = choose_network(world.place(case), world, rendezvous)
-    refuse_shared_gpus(case, rank_info, world, os.environ)
-    started_at = format_now()
-    before = probe_host(case, rank_info, world)
-    peak = measure_peak(case, rank_info, world, attempt_dir)
-    phases.end(LOOK)
-    # created here so that its process starts while the session is built
-    sampler = Sampler(case, rank_info)
-    # inference needs no communication between ranks
-    framework_size = 1 if case.axes.mode == INFER else rank_info.world_size
-    read = read_on_node(case, attempt_dir)
-    if os.environ.get(SWITCH) == "1":
-        make_deterministic(case.axes.framework)
-    with ImportTimer() as imports:
-        session = start_session(read, replace(rank_info, world_size=framework_size))
-    check_parameter_count(case, session)
-    phases.end(SESSION)
-    sampler.await_ready()
-    phases.end(SAMPLER)
-
-    trace = TorchTrace(attempt_dir, rank_info.rank) if is_traced else None
-
-    def start_window() -> None:
-        phases.end(WARMUP)
-        if trace is not None:
-            trace.start()
-        sampler.start_window()
-
-    def end_window() -> None:
-        sampler.end_window()
-        if trace is not None:
-            trace.stop()
-
-    if case.is_to_accuracy:
-        measurement = train_to_accuracy(session, world, read, rank_info, sampler, position)
-    else:
-        measurement = measure_steps(
-            session,
-            world.barrier,
-            case,
-            open_batches(read, rank_info, session),
-            start_window,
-            end_window,
-            position,
-            lambda steps: max(world.exchange(steps)),
-        )
-    phases.end(WINDOW)
-    peak_memory_bytes = read_peak_memory_bytes(session)
-    check_memory_limit(case, peak_memory_bytes)
-    result = RankResult(
-        rank=rank_info.rank,
-        local_rank=rank_info.local_rank,
-        host=rank_info.host,
-        device_name=session.device_name,
-        window_seconds=measurement.window_seconds,
-        peak_memory_bytes=peak_memory_bytes,
-        final_loss=session.read_loss(),
-        data_wait_seconds=sum(measurement.data_wait_seconds),
-        weight_sum=sum_weights(case, session),
-    )
-    attention = session.describe_attention()
-    platform, hosts = gather_platforms(case, world, rank_info)
-    telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
-    noise = gather_noise(case, world, before, sampler.cpu_use)
-    peaks = gather_peaks(case, world, peak, session.parameter_count)
-    results = world.gather(result)
-    step_seconds = world.gather_rows(measurement.step_seconds)
-    warmup_step_seconds = world.gather_rows(measurement.warmup_step_seconds)
-    data_wait_seconds = world.gather_rows(measurement.data_wait_seconds)
-    token_seconds = world.gather_rows(measurement.token_seconds)
-    if world.rank == 0:
-        record = Record(
-            status=OK,
-            reason="",
-            case=case,
-            started_at=started_at,
-            ended_at=format_now(),
-            parameter_count=session.parameter_count,
-            clock=Clock(measurement.clock, measurement.boundary_seconds),
-            ranks=tuple(results),
-            failures=(),
-            versions={
-                **describe_python(),
-                **world.describe_versions(),
-                **session.versions,
-                **({"attention": attention} if attention else {}),
-            },
-            platform={**platform, **telemetry_problems, **describe_compilation(session)},
-            job=describe_job(),
-            telemetry=telemetry,
-            hosts=hosts,
-            epochs=measurement.epochs,
-            trained_samples=measurement.trained_samples,
-            warmup_steps=count_more(measurement.warmup_step_seconds, case.warmup_steps),
-            measured_steps=0
-            if case.is_to_accuracy
-            else count_more(measurement.step_seconds, case.measured_steps),
-        )
-        problem = find_record_problem(record)
-        if problem:
-            raise CaseMismatchError(problem)
-        write_array(attempt_dir / STEP_SECONDS_FILE, step_seconds)
-        write_array(attempt_dir / WARMUP_STEP_SECONDS_FILE, warmup_step_seconds)
-        if measurement.data_wait_seconds:
-            write_array(attempt_dir / DATA_WAIT_SECONDS_FILE, data_wait_seconds)
-        if measurement.token_seconds:
-            shape = (*step_seconds.shape, case.axes.output_tokens)
-            write_array(attempt_dir / TOKEN_SECONDS_FILE, token_seconds.reshape(shape))
-        if peaks.devices:
-            write_sidecar(attempt_dir / PEAKS_FILE, peaks)
-        phases.end(GATHER)
-        parts = {SESSION: (FRAMEWORK, imports.seconds)}
-        if measurement.warmup_step_seconds:
-            parts[WARMUP] = (FIRST_STEP, measurement.warmup_step_seconds[0])
-        listed = phases.list_phases(parts)
-        write_sidecar(attempt_dir / HOST_NOISE_FILE, replace(noise, phases=listed))
-        write_json(attempt_dir / RECORD_FILE, record)
-    session.close()
-
-
-def count_more(step_seconds: Sequence[float], asked: int) -> int:
-    """Return the number of steps if it exceeds `asked`, the number that was planned; else 0."""
-    return len(step_seconds) if len(step_seconds) > asked else 0
-
-
-def read_peak_memory_bytes(session: Any) -> int:
-    """Return the peak of this process's memory on its device; 0 if the framework fails to read it.
-
-    Allocators chosen by variables such as TF_GPU_ALLOCATOR may count nothing.
-    """
-    try:
-        return int(session.read_peak_memory_bytes())
-    # the measurement is complete: no error of a framework may lose it
-    except Exception as error:
-        print(f"cannot read the peak memory: {error!r}", file=sys.stderr, flush=True)
-        return 0
-
-
-def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
-    """Raise MemoryError if the peak is above the case's limit, like a device with less memory.
-
-    Raises RuntimeError if there is a limit, but the peak is unknown.
-    """
-    limit_bytes = case.memory_limit_bytes
-    if limit_bytes and not peak_memory_bytes:
-        raise RuntimeError(
-            "memory_limit_mib_per_device needs the peak memory, which neither the framework's "
-            "allocator nor NVML reports here"
-        )
-    if limit_bytes and peak_memory_bytes > limit_bytes:
-        peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB
-        raise MemoryError(
-            f"memory peak of {peak_mib} MiB exceeds memory_limit_mib_per_device, {limit_mib} MiB"
-        )
 
 
 if __name__ == "__main__":

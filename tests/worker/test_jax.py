@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from support import sessions
 
-from dlperf_slurm.worker.__main__ import describe_compilation
+from dlperf_slurm.worker.attempt import describe_compilation
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory

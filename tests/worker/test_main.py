@@ -26,7 +26,7 @@ from dlperf_slurm.contract.record import (
     WARMUP_STEP_SECONDS_FILE,
 )
 from dlperf_slurm.contract.step_archive import DETAILS_FILE
-from dlperf_slurm.worker.__main__ import check_python
+from dlperf_slurm.worker.attempt import check_python
 from dlperf_slurm.worker.failures import RANK_LOST
 from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS, PlacementError
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL

@@ -29,7 +29,7 @@ from dlperf_slurm.contract.nodes import (
 )
 from dlperf_slurm.contract.record import FAILED, RECORD_FILE, Record
 from dlperf_slurm.worker.failed_record import conclude_attempt
-from dlperf_slurm.worker.nodes import checks, prepare_node
+from dlperf_slurm.worker.nodes import checks
 from dlperf_slurm.worker.nodes.checks import (
     check_node,
     find_stale_processes,
@@ -40,6 +40,7 @@ from dlperf_slurm.worker.nodes.commands import run_lines
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset, hold_lock, read_on_node
 from dlperf_slurm.worker.nodes.devices import read_gpus
 from dlperf_slurm.worker.nodes.links import check_ports
+from dlperf_slurm.worker.nodes.prepare import prepare_node
 
 ON_GPUS = vary(attempts.CASE, device="cuda", topology="1n2g")
 REASON = "<{0}><{0}_hw_slowdown>{1}</{0}_hw_slowdown><{0}_gpu_idle>Active</{0}_gpu_idle></{0}>"

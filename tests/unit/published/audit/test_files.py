@@ -150,8 +150,8 @@ def test_lines_of_a_document_that_follow_each_other_are_a_table_of_their_own():
     ("name", "data", "message"),
     [
         ("x.md", b"\xff\xfe\x00", "not UTF-8: byte offset 0"),
-        ("x.md", b"no table | here", "has no table"),
-        ("x.md", b"", "has no table"),
+        ("x.md", b"no table | here", "contains no table"),
+        ("x.md", b"", "contains no table"),
         ("x.csv", b"", "is empty"),
         ("x.csv", b"a,b\n1\n", "x.csv:2: .*2 cells"),
         ("x.csv", b'a,b\n"1,2\n', "is not a valid CSV"),
