@@ -221,7 +221,8 @@ def test_rank_that_dies_without_a_word_is_in_the_record(failed, way, scenario):
         assert_lost(record, 0 if scenario == "kill of rank 0" else 1)
         return
     code = attempt.exit_code
-    says = ("SIGKILL", "memory") if code == 137 else (f"exit code {code}", "no rank", "error output")
+    killed = ("SIGKILL", "memory")
+    says = killed if code == 137 else (f"exit code {code}", "no rank", "error output")
     assert_problem(record.reason, says=says)
 
 
