@@ -260,9 +260,12 @@ def parse_job_id(answer: str) -> str:
 def cancel_jobs(job_ids: Sequence[str], clusters: str = "", job_name: str = "") -> None:
     """Cancel jobs with scancel; if `job_name` is set, only those of `job_ids` with that name.
 
-    `clusters` names their cluster, '' for that of this host. Raises SchedulerError if Slurm
-    refuses.
+    Does not wait for their end. `clusters` names their cluster, '' for that of this host. Raises
+    SchedulerError if scancel is missing, fails or does not answer.
     """
+    if not job_ids:
+        # scancel would cancel all jobs of this name
+        return
     name = [f"--name={job_name}"] if job_name else []
     run_client(["scancel", *get_cluster_option(clusters), *name, *job_ids])
 
