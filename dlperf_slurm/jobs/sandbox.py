@@ -172,9 +172,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def call(self, context: Any, function: Any, *arguments: Any, **options: Any) -> Any:
         """Call a function, after subtracting the work of its text search from the budget.
 
-        Methods such as `split` search for their arguments in a text.
+        Methods such as `split` search for their arguments in a text. Raises SecurityError if the
+        budget is used up.
         """
-        for argument in arguments:
+        for argument in (*arguments, *options.values()):
             _draw_search(argument, getattr(function, "__self__", None))
         return super().call(context, function, *arguments, **options)
 

@@ -295,6 +295,8 @@ HOSTILE_COMMANDS = {
     "{% endfor %}": "too much work",
     "{% for i in range(9999) %}{% if (range(9999)|join(' ')).split() == [] %}x{% endif %}"
     "{% endfor %}": "too much work",
+    "{% for i in range(9) %}{% if (range(9999)|join).split(sep=range(9999)|join) %}x{% endif %}"
+    "{% endfor %}": "too much work",
     "{% for i in range(9999) %}{% for j in range(99) %}{% if 2**2000 < 0 %}x{% endif %}"
     "{% endfor %}{% endfor %}": "too much work",
     "{% for a in [range(9999)|join('x' ~ range(30)|join)] %}"
