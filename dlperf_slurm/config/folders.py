@@ -161,7 +161,10 @@ def _find_private_dir(variable: str, default: str) -> Path:
 
 
 def _make_private_dir(own: Path, *parts: str) -> Path:
-    """Make the folder `own`/`parts` and return its path; make it and `own` private (mode 0700)."""
+    """Make the folder `own`/`parts` and return its path; new folders have mode 0700.
+
+    `own` gets this mode also if it exists and belongs to this user. Raises OSError.
+    """
     folder = own.joinpath(*parts)
     with file_permissions(PRIVATE_MASK):
         folder.mkdir(parents=True, exist_ok=True)

@@ -23,8 +23,8 @@ def replace_files(folder: Path, root: Path, contents: Mapping[str, bytes]) -> No
     """Write files into a folder, and remove other files that an earlier call wrote there.
 
     The folder's LIST_FILE has the names and SHA-256 digests of the files written. Only files with
-    these names and digests are removed; files that were added or changed by others stay. Raises
-    FileProblem as `write_file`; below `root`, no link is followed.
+    these names and digests are removed; others stay, but a file with a name in `contents` is always
+    replaced. Raises FileProblem as `write_file`; below `root`, no link is followed.
     """
     made = _read_list(folder, root)
     if not made and not contents:

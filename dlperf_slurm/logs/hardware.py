@@ -56,10 +56,10 @@ class LogHardware(NamedTuple):
 
 
 def scan_hardware(lines: Iterable[LogLine]) -> LogHardware:
-    """Collect device names, software versions, and first and last time from the lines of a log.
+    """Collect device names, software versions, and earliest and latest time from a log.
 
     Names of several devices are joined; of several versions of a package, the first is kept. Times
-    are in seconds since 1970, 0 without any.
+    are seconds since 1970 in the log's own, unknown time zone, 0 without any.
     """
     devices: Set[str] = set()
     versions: Dict[str, str] = {}

@@ -47,7 +47,8 @@ class MatrixFile:
 def split_assignments(assignments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split words after `--set` (KEY=VALUE) into those for the matrix and those for the site.
 
-    Raises InputError for a key of the matrix without its table, such as `repeats`.
+    All keys that are not in the matrix's tables are the site's, unknown ones too. Raises InputError
+    for a matrix key without its table, such as `repeats`, and for other tools' names of keys.
     """
     for text in assignments:
         key = text.partition("=")[0].strip()
@@ -117,7 +118,8 @@ def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
 def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str, Any, str]]:
     """List the values of [axes] and [protocol] as (key, value, source), defaults included.
 
-    The source is the file, an option `--set`, or the default.
+    `file` was read with the same `assignments`, which here only name sources. A source is
+    "NAME.toml", "--set KEY=VALUE", or DEFAULT_LAYER.
     """
     layers = {text.partition("=")[0].strip(): f"--set {text}" for text in assignments}
     rows = []

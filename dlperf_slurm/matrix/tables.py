@@ -204,7 +204,7 @@ class Matrix(TomlModel):
     title: str = ""
     """Title of the report."""
     model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)] = ()
-    """Models, each with the parameters that differ from the defaults; not needed for scripts."""
+    """Models, with the parameters that differ from the defaults; not needed with `axes.script`."""
     axes: AxesTable
     """Settings to vary."""
     protocol: Protocol = Protocol()

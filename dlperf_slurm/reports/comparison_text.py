@@ -29,7 +29,8 @@ _HARDWARE = ("devices ", "cpu_model ")
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
     """Return a table with a row per case and quantity, and the texts of its footnotes in order.
 
-    Cases that neither run measured are named in the caption.
+    Cases that neither run measured are named in the caption, and have rows only if there are no
+    others.
     """
     counts = compared.pairs.samples_a.map(len) + compared.pairs.samples_b.map(len)
     is_measured = counts.groupby(compared.pairs.case_id).transform("max") > 0

@@ -199,7 +199,7 @@ def _list_warnings(results: Results, rows: "DataFrame") -> Iterator[str]:
             yield (
                 f"Warning: {count_things(len(above), 'case')} of {len(rows)} exceeded {words}, "
                 f"{case.case_id} with {100 * case[name]:.0f} % of it: the steps did not do the "
-                "whole work, or the clock or the peak is wrong."
+                "whole work, or the measured time or the peak is wrong."
             )
     few = int(rows.interval_low.isna().sum())
     if few:

@@ -237,7 +237,7 @@ def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
     """Return notes on cases whose throughput is above a measured or published peak."""
     return [
         (case_id, DOUBT, FootnoteTemplate(f"doubtful, {{:.0f}} % of the {name} peak: the steps did "
-            "not do the whole work, or the clock or the peak is wrong", (100 * share,)))
+            "not do the whole work, or the measured time or the peak is wrong", (100 * share,)))
         for name in ("measured", "published")
         for case_id, share in cases[f"{name}_peak_share"].items()
         if share > 1

@@ -49,9 +49,10 @@ def list_usage_notes(records: Sequence[Record]) -> list[Note]:
 
 
 def _is_peak_memory_unknown(record: Record) -> bool:
-    """Return whether a rank that should report its peak of memory does not.
+    """Return whether any rank that should report its peak of memory does not.
 
-    Those of this tool's worker on GPUs should; logs of external scripts never do.
+    Ranks of this tool's worker on GPUs should; logs of external scripts never do. False if nothing
+    of the usage is known (`is_usage_known`).
     """
     return (
         record.case.device == "cuda"

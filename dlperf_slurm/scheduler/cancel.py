@@ -92,7 +92,11 @@ def _list_active(watcher: QueueWatcher) -> dict[str, str]:
 
 
 def _cancel_local(run: Run, warn: Callable[[str], None]) -> int:
-    """Terminate this host's processes of a run; return the number of unfinished array tasks."""
+    """Send SIGTERM to this host's processes of a run; return the number of unfinished array tasks.
+
+    The cancellation is written to the journal first; `warn` gets the error if that fails. Raises
+    SchedulerError, and ends no process, if the run was started on another host.
+    """
     states = Tracker(run).refresh(ask_scheduler=False)
     waiting = [state for state in states if state.array_job_id and not state.is_final]
     array_job_ids = sorted({state.array_job_id for state in waiting})

@@ -190,7 +190,7 @@ def test_reference_is_a_full_precision_that_was_measured():
 
 
 @pytest.mark.parametrize(
-    ("precision", "what"), [("fp32", "only FP32"), ("amp-bf16", "no figures in TF32 or FP")]
+    ("precision", "what"), [("fp32", "only in FP32"), ("amp-bf16", "no figures in TF32 or FP")]
 )
 def test_run_of_one_precision_gives_its_columns_and_says_what_is_missing(precision, what):
     document = lay_out_run("nvidia", make_training("1n1g", precision, 10.0))
