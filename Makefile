@@ -1,7 +1,7 @@
 # make demo              a real benchmark on this machine, from nothing, in a few minutes
-# make check             before each commit, about a minute: lint, and what the unit tests have that is
-#                        quick
-# make test              in six minutes, on any Linux: all of that and the slower unit tests, the
+# make check             before each commit, in less than a minute: lint, and what the unit tests have
+#                        that is quick
+# make test              in five minutes, on any Linux: all of that and the slower unit tests, the
 #                        worker with PyTorch, and a run of the installed wheel from matrix to report
 # make test-all          all of that, in half an hour: the oldest and the newest Python, a real Slurm
 #                        cluster of emulated nodes, TensorFlow 1, the frameworks that changed since
