@@ -190,13 +190,15 @@ def dump_flight_recorder(path: Path) -> None:
     if torch is None or not any(os.environ.get(name) for name in _FLIGHT_RECORDER_VARIABLES):
         return
     recorder = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
+    traces: List[bytes] = []
     for name in ("_dump_nccl_trace", "_dump_fr_trace"):
-        dump = getattr(recorder, name, None)
-        if dump is not None:
-            # an interface without promises, of a library that hangs
-            with suppress(RuntimeError, TypeError, OSError):
-                write_file(path, dump())
-            return
+        # an interface without promises, of a library that hangs
+        with suppress(AttributeError, RuntimeError, TypeError):
+            traces.append(getattr(recorder, name)())
+    if traces:
+        # builds for CUDA record collectives of NCCL in the first, those of Gloo in the second
+        with suppress(OSError):
+            write_file(path, max(traces, key=len))
 
 
 def read_valid(path: Path, kind: Type[T]) -> Optional[T]:

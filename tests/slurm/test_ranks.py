@@ -88,5 +88,5 @@ def test_node_that_cannot_run_the_python_of_the_environment_is_left_out(cluster,
     run = stage_spin(tmp_path / "results", ["2n1g"], settings=settings)
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "excluding n2: " in done.stdout
+    assert "excluding n2; the first failed: " in done.stdout
     assert find_states(run) == {"2n1g.0": "FAILED", "2n1g-try2.0": "COMPLETED"}
