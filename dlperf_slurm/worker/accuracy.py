@@ -142,10 +142,7 @@ class Trainer:
         return seconds
 
     def validate(self) -> Tuple[float, float]:
-        """Return top-1 accuracy (0 ... 1) and mean loss on the validation data of all ranks.
-
-        This is not timed.
-        """
+        """Return top-1 accuracy (0 ... 1) and mean loss on all ranks' validation data, untimed."""
         sums = self._world.exchange(self._validate_own())
         right, loss, count = (sum(part) for part in zip(*sums))
         return right / count, loss / count
@@ -167,10 +164,7 @@ class Trainer:
 
 
 def open_training_data(case: Case, classes: int) -> "Dataset":
-    """Open the training data of the case, with mixup if the case asks for it.
-
-    `classes` is the model's number of classes: mixup makes the labels probabilities of these.
-    """
+    """Open the case's training data; mixup, if used, makes labels probabilities of `classes`."""
     dataset = open_dataset(case, TRAIN_SPLIT)
     if not case.training.mixup_alpha:
         return dataset

@@ -59,10 +59,7 @@ def list_handles(amd: Any) -> List[Any]:
 
 
 def find_handle(amd: Any, name: str) -> Any:
-    """Return amdsmi's handle of the GPU with this index or UUID, as in ROCR_VISIBLE_DEVICES.
-
-    None if there is no such GPU.
-    """
+    """Return amdsmi's handle of the GPU with this index or UUID (ROCR_VISIBLE_DEVICES), or None."""
     handles = list_handles(amd)
     if name.isdigit():
         return handles[int(name)] if int(name) < len(handles) else None
@@ -80,10 +77,7 @@ def _list_uuids(amd: Any, handle: Any) -> List[str]:
 
 
 def get_market_name(amd: Any, handle: Any) -> str:
-    """Return a GPU's market name, with "GCD" appended for one of two dies of a card; '' if unknown.
-
-    `handle` is amdsmi's, from `list_handles`.
-    """
+    """Return a GPU's market name, with "GCD" added for one of a card's two dies; '' if unknown."""
     facts = ask(amd, "get_gpu_asic_info", handle)
     name = str(pick(facts, "market_name") or "")
     is_die = name and _parse_id(pick(facts, "device_id")) in TWO_DIES
@@ -129,19 +123,13 @@ def split_names(told: Optional[str], otherwise: Sequence[str]) -> List[str]:
 
 
 def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
-    """Return the one of the visible GPUs that a rank uses: the only one, or by its local rank.
-
-    None if there are too few (see `RankInfo.choose_gpu`).
-    """
+    """Return a rank's visible GPU: the only one, or by local rank; None if there are too few."""
     index = 0 if len(visible) == 1 else local_rank
     return visible[index] if index < len(visible) else None
 
 
 def find_device_uuid(local_rank: int, environ: Mapping[str, str]) -> str:
-    """Return AMD SMI's UUID of the GPU that a rank uses, or '' if unknown.
-
-    `environ` are the environment variables, which may limit the visible GPUs.
-    """
+    """Return AMD SMI's UUID of the GPU that a rank uses in this `environ`, or '' if unknown."""
     amd = load_amd_smi()
     if amd is None:
         return ""

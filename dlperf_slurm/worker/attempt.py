@@ -103,10 +103,7 @@ def run_attempt(
 
 
 def check_python() -> None:
-    """Raise PlacementError if this node cannot run the python of the environment.
-
-    DLPERF_SLURM_PYTHON names it; this process then runs in another Python.
-    """
+    """Raise PlacementError if the node cannot run DLPERF_SLURM_PYTHON, the environment's python."""
     python = os.environ.get("DLPERF_SLURM_PYTHON", "")
     if python and not os.access(python, os.X_OK):
         raise PlacementError(
@@ -115,10 +112,7 @@ def check_python() -> None:
 
 
 def describe_compilation(session: Any) -> Dict[str, str]:
-    """Return {"compilation": "cached", "partly cached" or "compiled"}, or {} without such a cache.
-
-    `session` is the framework's; only JAX's has a cache of compiled programs.
-    """
+    """Return {"compilation": "cached", "partly cached" or "compiled"}, {} without such a cache."""
     told = getattr(session, "compilation", "")
     return {"compilation": told} if told else {}
 
@@ -131,10 +125,7 @@ def watch_case(
     phases: Phases,
     is_traced: bool = False,
 ) -> None:
-    """Measure the case as `measure_case` does, under a watchdog.
-
-    The watchdog ends this process at a stall, near the time limit or at a preemption.
-    """
+    """Measure the case, ended by a watchdog at a stall, near the time limit or at a preemption."""
     phases.end(RANKS)
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
         measure_case(case, world, attempt_dir, rendezvous, position, phases, is_traced)

@@ -52,10 +52,7 @@ class EventClock:
             self._events[index - 1].synchronize()
 
     def read_step_seconds(self) -> List[float]:
-        """Return the seconds between successive events, the step times.
-
-        cudaEventElapsedTime resolves about 0.5 microseconds.
-        """
+        """Return step times in seconds; cudaEventElapsedTime resolves about 0.5 microseconds."""
         return self._read_seconds(self._events)
 
     def read_ended_seconds(self, steps: int) -> List[float]:

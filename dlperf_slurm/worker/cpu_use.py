@@ -68,10 +68,9 @@ def read_processes(proc: Path = PROC) -> Dict[int, Process]:
 
 
 def divide_time(first: CpuCounters, last: CpuCounters, launcher: int) -> Optional[CpuUse]:
-    """Compute the shares of CPU time between two readings; `launcher` is the run's root process.
+    """Compute CPU time shares, 0 ... 1, between two readings; `launcher` is the run's root process.
 
-    The shares, 0 ... 1, are those of the run, other processes and the hypervisor. Returns None if
-    the readings are less than SHORTEST_SECONDS apart.
+    Returns None if the readings are less than SHORTEST_SECONDS apart.
     """
     total = last.total - first.total
     if last.seconds - first.seconds < SHORTEST_SECONDS or total <= 0:

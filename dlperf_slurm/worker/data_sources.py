@@ -46,10 +46,7 @@ def open_batches(case: Case, rank_info: "RankInfo", session: "Session") -> Optio
 
 
 def open_host_batch(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
-    """Yield the same synthetic batch, in host memory, without end; each step copies it anew.
-
-    Batches here are as `session.load` takes them.
-    """
+    """Yield the same staged batch (host memory) without end: each step copies it to the device."""
     definition = load_model(case.model).Definition(**case.model_parameters)
     batch = make_batch(definition, case.axes.batch_size, case.seed, rank_info.rank)
     staged = session.stage(batch)
@@ -176,10 +173,7 @@ def receive(pipe: Any, producer: Any) -> "Batch":
 
 
 def pack(batch: "Batch") -> List[Any]:
-    """Return a batch as frames of a ZeroMQ message: a JSON header, then the bytes of each array.
-
-    The header has name, type and shape of each array.
-    """
+    """Return a batch as ZeroMQ frames: a JSON header of names, types, shapes, then each array."""
     header = [[name, str(values.dtype), values.shape] for name, values in batch.items()]
     return [json.dumps(header).encode(), *batch.values()]
 

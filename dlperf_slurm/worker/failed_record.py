@@ -146,10 +146,7 @@ def read_failures(attempt_dir: Path) -> Tuple[Failure, ...]:
 
 
 def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
-    """Make a record without measurements, from the failures of ranks and job, at least one.
-
-    Its status is OUT_OF_MEMORY if any of these ran out of memory, else FAILED.
-    """
+    """Make a record of at least one failure: its status is OUT_OF_MEMORY if any is, else FAILED."""
     out_of_memory = [failure for failure in failures if failure.is_out_of_memory]
     first = (out_of_memory or list(failures))[0]
     where = f"rank {first.rank} on {first.host}: " if first.rank >= 0 else ""

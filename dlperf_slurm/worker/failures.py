@@ -21,10 +21,7 @@ RANK_LOST = "RankLostError"
 def write_failure(
     attempt_dir: Path, rank: int, error: BaseException, is_out_of_memory: bool = False
 ) -> None:
-    """Write this rank's exception to a file of its own: communication may no longer work.
-
-    The exception means out of memory if `is_out_of_memory`. Raises OSError.
-    """
+    """Write this rank's failure to its own file: communication may be broken. Raises OSError."""
     failure = Failure(
         rank=rank,
         host=socket.gethostname(),

@@ -38,19 +38,13 @@ def read_stat(folder: Path) -> Tuple[str, List[str]]:
 
 
 def read_memory_kib(name: str, root: Path = ROOT) -> int:
-    """Return a value of /proc/meminfo in KiB, by name such as "MemAvailable"; 0 if unknown.
-
-    `root` is the root of the file system (proc_meminfo(5)).
-    """
+    """Return a value of /proc/meminfo in KiB, by name such as "MemAvailable"; 0 if unknown."""
     found = re.search(rf"^{name}: +([0-9]+) kB", read_text(root / "proc/meminfo"), re.M)
     return int(found[1]) if found else 0
 
 
 def read_cpu_fields(root: Path = ROOT) -> Dict[str, str]:
-    """Return the fields of the first processor, name -> text, from /proc/cpuinfo.
-
-    {} if Linux does not say (proc_cpuinfo(5)).
-    """
+    """Return the first processor's fields, name -> text (proc_cpuinfo(5)); {} if unknown."""
     first = read_text(root / "proc/cpuinfo").split("\n\n")[0]
     lines = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
@@ -68,10 +62,9 @@ def has_cpu_flag(flag: str) -> bool:
 
 
 def keep_to_cpus(count: int, local_rank: int) -> None:
-    """Bind this process to `count` CPUs of its own, unless the launcher has bound it already.
+    """Bind this process to `count` CPUs by `local_rank`, unless the launcher has bound it already.
 
-    Which ones follows from the rank's number on its node, `local_rank`. For frameworks that use
-    more threads than they are set to; call this before the threads start.
+    For frameworks that use more threads than they are set to; call this before the threads start.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) > count:

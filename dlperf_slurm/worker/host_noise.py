@@ -67,10 +67,9 @@ def watch_cpus(is_rank: bool = True) -> Optional[CpuUse]:
 
 
 def probe_gpus(named: Mapping[int, str]) -> Iterator[GpuState]:
-    """Yield the compute processes and clock throttle reasons of each GPU, by NVML.
+    """Yield the compute processes and clock throttle reasons of each GPU; nothing without NVML.
 
-    `named` maps the local rank that uses a GPU to the GPU's index or UUID. Yields nothing without
-    NVML.
+    `named` maps the local rank that uses a GPU to the GPU's index or UUID.
     """
     nvml = load_nvml() if named else None
     if nvml is None:
@@ -116,10 +115,7 @@ def merge_hosts(told: List[HostNoise]) -> List[HostNoise]:
 
 
 def describe_local_load() -> Iterator[str]:
-    """Yield lines that describe other load on this machine, to warn before a run starts on it.
-
-    Yields nothing on a quiet machine.
-    """
+    """Yield lines on other load on this machine, to warn before a run; none if it is quiet."""
     use = watch_cpus(is_rank=False)
     host = HostNoise(socket.gethostname(), os.getloadavg()[0], _tell(use))
     return describe_noise(host)
@@ -145,10 +141,7 @@ def describe_noise(one: HostNoise) -> Iterator[str]:
 
 
 def describe_others(use: CpuUse) -> str:
-    """Describe the share of CPU time of processes outside the run, with the names of the busiest.
-
-    For example "other processes use 12% of its 64 CPUs (python 10%)".
-    """
+    """Describe others' CPU use, such as "other processes use 12% of its 64 CPUs (python 10%)"."""
     names = ", ".join(f"{one.name} {one.cpu_share:.0%}" for one in use.other_processes)
     plural = "CPUs" if use.cpus > 1 else "CPU"
     return f"other processes use {use.other_share:.0%} of its {use.cpus} {plural}" + (

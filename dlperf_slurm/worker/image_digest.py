@@ -81,9 +81,8 @@ def digest_file(path: Path) -> str:
 
 
 def digest_folder(root: Path) -> str:
-    """Return a digest of a folder's recursive listing, "listing-sha256:HEX".
+    """Return "listing-sha256:HEX" of a folder's names, modes, sizes, times and link targets.
 
-    The listing has names, modes, sizes, times and link targets.
     Reading the contents of tens of thousands of files would take longer than the measurement.
     """
     digest = hashlib.sha256()

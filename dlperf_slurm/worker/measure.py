@@ -223,10 +223,7 @@ def take_steps(
 
 
 def count_steps(seconds: float, step_seconds: Sequence[float]) -> int:
-    """Return how many steps last `seconds`, if each takes as long as a fast one so far.
-
-    That is the first quartile of the later half of `step_seconds`.
-    """
+    """Return how many steps last `seconds`, by the first quartile of the steps' later half."""
     later = sorted(step_seconds[len(step_seconds) // 2 :])
     return math.ceil(max(seconds, 0.0) / max(later[len(later) // 4], 1e-9))
 

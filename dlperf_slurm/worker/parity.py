@@ -56,10 +56,7 @@ class CaseMismatchError(RuntimeError):
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments after `verify` of the worker: attempt folder, rendezvous, references.
-
-    Exits with 2 for invalid ones.
-    """
+    """Parse the arguments after `verify` of the worker; exits with 2 for invalid ones."""
     parser = make_parser("verify")
     parser.add_argument(
         "--data-rank", type=int, default=0, help="if there is one rank: use the batch of this rank"
@@ -173,10 +170,7 @@ def check_parameter_count(case: Case, session: "Session") -> None:
 
 
 def check_weights(weights: "Arrays", expected: "Arrays") -> None:
-    """Raise CaseMismatchError unless the initial weights are exactly those of the case's seed.
-
-    Both are arrays by parameter name.
-    """
+    """Raise CaseMismatchError unless the initial weights are exactly those of the case's seed."""
     check_shapes(weights, expected, "weights")
     for name, values in expected.items():
         if (weights[name] != values).any():
@@ -214,10 +208,7 @@ def find_uncertain(gradient: "NDArray[Any]", least: float = 0.0) -> "NDArray[Any
 
 
 def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Arrays":
-    """Return the weights in float64, with the `uncertain` elements replaced by expected ones.
-
-    All are by parameter name; `uncertain` has boolean arrays.
-    """
+    """Return float64 weights, with expected elements where the boolean `uncertain` is true."""
     import numpy
 
     return {

@@ -83,10 +83,9 @@ def write_findings(path: Path, answer: Dict[str, Any]) -> None:
 def join(
     answer: Dict[str, Any], host: str, rendezvous: RendezvousSettings, case: Case, folder: Path
 ) -> RankInfo:
-    """Join the other ranks and return this rank's RankInfo.
+    """Join the other ranks and return this rank's RankInfo, or on failure that of a single rank.
 
-    The findings `answer` get "rank", "world_size" and "mpi", or "join_error": then the result is
-    that of a single rank.
+    `answer` gets "rank", "world_size" and "mpi", or "join_error".
     """
     try:
         world = join_ranks(rendezvous, case, folder)

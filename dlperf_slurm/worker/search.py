@@ -95,10 +95,7 @@ class Search:
         return not trial.is_out_of_memory
 
     def finish(self) -> int:
-        """Move the latest launch's files to the attempt, the record last.
-
-        Returns the exit code: 0 for a valid record, or that of the launch.
-        """
+        """Move the latest launch's files to the attempt, record last; return 0 or its exit code."""
         for path in self._latest_dir.iterdir():
             if path.name not in (CASE_FILE, RECORD_FILE, "out", "err"):
                 os.replace(str(path), str(self._attempt_dir / path.name))

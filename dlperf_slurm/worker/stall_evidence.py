@@ -95,10 +95,7 @@ def start_collector(attempt_dir: Path, host: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the native stacks of the ranks on this host, then its HostEvidence; return 0.
-
-    Arguments are the attempt's folder and the host.
-    """
+    """Write native stacks of this host's ranks, then HostEvidence; arguments: ATTEMPT_DIR HOST."""
     attempt_dir, host = Path(arguments[0]), arguments[1]
     evidence_path = get_evidence_path(attempt_dir, host)
     pids = find_ranks(attempt_dir)

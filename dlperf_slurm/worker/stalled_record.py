@@ -121,10 +121,9 @@ def _compare_ranks(
 
 
 def write_partial_steps(attempt_dir: Path, case: Case) -> int:
-    """Write the measured steps' times that ranks reported when the watchdog ended them.
+    """Write the measured steps' times that ended ranks reported; return the number common to all.
 
-    Returns the number of steps that all of them have; without any, nothing is written.
-    Only ranks with a RankStatus count.
+    Without any step, nothing is written. Only ranks with a RankStatus count.
     """
     statuses = read_statuses(attempt_dir, case)
     steps = [len(status.step_seconds) for status in statuses]

@@ -121,10 +121,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def find_unknown_values(case: "Case") -> Dict[str, str]:
-    """Return a sentence for each axis whose value the adapter does not support, by axis.
-
-    The sentence says what is supported.
-    """
+    """Return axis -> sentence of what the adapter supports, for each value that it does not."""
     framework = case.axes.framework
     supported = load_adapter(framework).SUPPORTED
     defaults = {axis.name: axis.default for axis in fields(case.axes)}

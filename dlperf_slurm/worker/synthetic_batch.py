@@ -49,10 +49,7 @@ class SyntheticSamples:
         return self._count
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """Return a new copy of a sample, name -> array; `epoch` has no effect.
-
-        A copy, as decoding a file would return new memory too.
-        """
+        """Return a new copy of a sample, name -> array, as decoding a file would use new memory."""
         import numpy
 
         return {name: numpy.array(values[index]) for name, values in self._pool.items()}

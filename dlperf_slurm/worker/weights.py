@@ -26,7 +26,6 @@ MOST_SUMMED = 50_000_000
 def make_weights(definition: "Network", seed: int) -> "Weights":
     """Return the initial weights, float32, by canonical name in the definition's order.
 
-    Canonical names are those of the model's `Definition`.
     `seed` must be in 0 ... 2**32 - 1. The same arguments give the same bits in every environment,
     and a parameter's weights do not depend on which other parameters exist.
     """

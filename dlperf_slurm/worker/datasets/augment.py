@@ -33,10 +33,7 @@ Box = Tuple[float, float, float, float]
 def crop_and_flip(
     image: "Image", size: int, random: "RandomState", least_area: float
 ) -> "NDArray[Any]":
-    """Return a random crop, resized to [size, size, channel] and mirrored with probability 1/2.
-
-    The crop has at least the share `least_area` of the image's area; see `choose_crop`.
-    """
+    """Crop by `choose_crop`, resize to [size, size, channel], and mirror with probability 1/2."""
     box = choose_crop(image.width, image.height, random, least_area)
     pixels = resize(image, size, box)
     return pixels[:, ::-1] if random.randint(2) else pixels
@@ -106,10 +103,7 @@ def resize(image: "Image", size: int, box: Box) -> "NDArray[Any]":
 
 
 def normalize(pixels: "NDArray[Any]") -> "NDArray[Any]":
-    """Normalize uint8 [height, width, channel] to mean 0 and variance 1 over ImageNet.
-
-    Returns float32 [channel, height, width].
-    """
+    """Normalize uint8 [height, width, channel] by ImageNet to float32 [channel, height, width]."""
     import numpy
 
     scale = numpy.array([1 / (255 * deviation) for deviation in STANDARD_DEVIATION], numpy.float32)

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> "NDArray[Any]":
-    """Return 0 ... count - 1 in the order of an epoch, int64 [count]; the same on every rank.
-
-    If `is_shuffled`, the order depends on seed and epoch; if not, it is ascending.
-    """
+    """Return int64 0 ... count - 1, ascending or shuffled by seed and epoch; same on every rank."""
     import numpy
 
     if not is_shuffled:
@@ -32,11 +29,10 @@ def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> "NDArr
 def split_for_validation(
     indices: "NDArray[Any]", rank: int, world_size: int, batch_size_per_device: int
 ) -> "List[NDArray[Any]]":
-    """Split sample indices into batches for validation; return those of one rank.
+    """Return one rank's batches for validation; over all ranks each sample is in exactly one batch.
 
-    Over all ranks each sample is in exactly one batch. Batches are dealt to the ranks in turn, so
-    that one rank may have one more than another, or none. The last batch may be smaller;
-    `pad_batch` fills it up.
+    Batches are dealt to the ranks in turn, so that one rank may have one more than another, or
+    none. The last batch may be smaller; `pad_batch` fills it up.
     """
     starts = range(0, len(indices), batch_size_per_device)
     batches = [indices[start : start + batch_size_per_device] for start in starts]
@@ -44,10 +40,9 @@ def split_for_validation(
 
 
 def pad_batch(indices: "NDArray[Any]", batch_size: int) -> "Tuple[NDArray[Any], int]":
-    """Pad sample indices to `batch_size`, for frameworks with fixed shapes.
+    """Pad sample indices to `batch_size`, for fixed shapes; also return how many are real.
 
-    Returns them and the number of real samples, which are first; the others repeat them and must
-    not be counted.
+    The real samples are first; the others repeat them and must not be counted.
     """
     import numpy
 
@@ -76,10 +71,7 @@ class KeyedSamples:
 
 
 def spread_labels(batch: "Sample", classes: int) -> "Sample":
-    """Convert a batch's "labels" from class indices to one-hot, float32 [..., classes].
-
-    With `classes` 0, or labels that are no integers, the batch is returned unchanged.
-    """
+    """Convert integer "labels" to one-hot, float32 [..., classes], unless `classes` is 0."""
     import numpy
 
     if not classes or batch["labels"].dtype.kind != "i":

@@ -100,10 +100,7 @@ def check_pillow() -> None:
 
 
 def describe_images(data_dir: str) -> ImageDescription:
-    """Read the folder's dataset.json; if there is none, assume photographs, as in ImageNet itself.
-
-    Raises DataError for invalid content.
-    """
+    """Read dataset.json; if there is none, assume photographs, as in ImageNet. Raises DataError."""
     try:
         return read_description(Path(data_dir), ImageDescription)
     except FileNotFoundError:

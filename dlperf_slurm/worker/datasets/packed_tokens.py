@@ -42,9 +42,6 @@ class Folder:
         return (len(self._text.ids) - 1) // self._length
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """Return {"input_ids", "labels"}, int64 [sequence_length] each.
-
-        The label at a position is the token after it. `epoch` has no effect.
-        """
+        """Return {"input_ids", "labels"}, int64 [sequence_length]; a label is the next token."""
         ids = self._text.read_ids(index * self._length, self._length + 1)
         return {"input_ids": ids[:-1], "labels": ids[1:]}

@@ -62,10 +62,7 @@ class RankInfo:
     server_addresses: Tuple[str, ...] = ()
 
     def choose_gpu(self, visible: int) -> int:
-        """Return the index of this rank's GPU, given the number of GPUs visible to the rank.
-
-        It is 0 if the rank sees one GPU only, else the local rank.
-        """
+        """Return the index of this rank's GPU: 0 if the rank sees only one, else the local rank."""
         # Under srun --gpus-per-task=1 each rank sees only its own GPU, as index 0.
         return 0 if visible == 1 else self.local_rank
 

@@ -115,16 +115,10 @@ class Network(ABC):
 
     @abstractmethod
     def list_parameters(self) -> Iterator[Parameter]:
-        """Yield name, shape and initial distribution of each trainable parameter.
-
-        In the network's order; a tied weight once.
-        """
+        """Yield the trainable parameters in the network's order; a tied weight once."""
 
     def list_running_statistics(self) -> Iterator[Parameter]:
-        """Yield name, shape and initial value of each running statistic.
-
-        These are arrays that training updates without gradients and evaluation reads.
-        """
+        """Yield the statistics that training updates without gradients and evaluation reads."""
         return iter(())
 
     @property
@@ -152,10 +146,7 @@ class Network(ABC):
 
     @abstractmethod
     def make_rule(self, global_batch_size: int) -> Rule:
-        """Return the update rule of the optimizer that the model was published with.
-
-        Its learning rate may depend on the global batch size.
-        """
+        """Return the update rule that the model was published with, for this global batch size."""
 
     def find_problems(self) -> List[str]:
         """Return one sentence per invalid field, with its name, its value and what is allowed."""
@@ -202,10 +193,7 @@ class Transformer(Network):
 def list_linear(
     name: str, in_size: int, out_size: int, standard_deviation: float, has_bias: bool = True
 ) -> Iterator[Parameter]:
-    """Yield name, shape and initial distribution of a linear layer's weight and bias.
-
-    The weight is [out_size, in_size] ~ N(0, standard_deviation^2), the bias 0.
-    """
+    """Yield a linear layer's weight [out_size, in_size] ~ N(0, standard_deviation^2) and bias 0."""
     yield Parameter(f"{name}.weight", (out_size, in_size), 0.0, standard_deviation)
     if has_bias:
         yield Parameter(f"{name}.bias", (out_size,), 0.0)
@@ -221,10 +209,7 @@ def list_normalization(name: str, size: int, has_bias: bool = True) -> Iterator[
 def make_image_sample(
     random: "RandomState", channels: int, image_size: int, classes: int
 ) -> "Dict[str, NDArray[Any]]":
-    """Make {"images": float32 [channel, height, width] ~ N(0, 1), "labels": int64 []}.
-
-    Height and width are `image_size`; the label is one of the `classes`.
-    """
+    """Make {"images": float32 [channel, height, width] ~ N(0, 1), "labels": int64 []}."""
     import numpy
 
     shape = (channels, image_size, image_size)

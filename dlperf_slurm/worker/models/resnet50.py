@@ -148,10 +148,7 @@ class Definition(Network):
         return int(self.width * 2 ** (len(self.stage_blocks) - 1) * self.EXPANSION)
 
     def list_parameters(self) -> Iterator[Parameter]:
-        """Yield name, shape and initial distribution of each trainable parameter.
-
-        Kernels start as N(0, 2 / (size^2 * out_channels)).
-        """
+        """Yield the trainable parameters; kernels start as N(0, 2 / (size^2 * out_channels))."""
         for c in self.list_convolutions():
             shape = (c.out_channels, c.in_channels, c.kernel_size, c.kernel_size)
             deviation = math.sqrt(2 / (c.kernel_size**2 * c.out_channels))

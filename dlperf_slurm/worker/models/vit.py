@@ -99,10 +99,7 @@ class Definition(Transformer):
         return 1 + self.patches
 
     def list_parameters(self) -> Iterator[Parameter]:
-        """Yield name, shape and initial distribution of each trainable parameter.
-
-        The first row of `positions` is the class token's.
-        """
+        """Yield the trainable parameters; the first row of `positions` is the class token's."""
         hidden, inner = self.hidden_size, self.intermediate_size
         deviation = self.WEIGHT_STANDARD_DEVIATION
         kernel = (hidden, self.IMAGE_CHANNELS, self.patch_size, self.patch_size)

@@ -133,10 +133,7 @@ def _find_gpu_problems(check: NodeChecks, gpu: Gpu) -> Iterator[str]:
 
 
 def read_kernel_log(seconds: float) -> str:
-    """Return the kernel's log since boot; raises OSError if this user may not read the log.
-
-    A command that reads it may take `seconds`.
-    """
+    """Return the kernel log since boot, read within `seconds`; raises OSError if not permitted."""
     reasons = []
     for command in LOGS:
         try:
@@ -188,9 +185,8 @@ def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
 def list_limit_problems(check: NodeChecks) -> Iterator[str]:
     """Yield a sentence for each limit of this process that is below the one the site requires.
 
-    These are open files, locked memory and /dev/shm.
-
-    The job script has raised the soft limits to the hard ones, and srun passes them on.
+    These are open files, locked memory and /dev/shm. The job script has raised the soft limits to
+    the hard ones, and srun passes them on.
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files != resource.RLIM_INFINITY and files < check.open_files:
@@ -210,10 +206,7 @@ def list_limit_problems(check: NodeChecks) -> Iterator[str]:
 
 
 def find_stale_processes(job_id: str) -> List[str]:
-    """Describe in one sentence processes left over from this user's other jobs; [] without any.
-
-    They get ENDING_SECONDS to exit. `job_id` is that of this job, "" without Slurm.
-    """
+    """Describe processes left over from this user's other jobs after ENDING_SECONDS; [] if none."""
     stale = list_stale_processes(job_id)
     deadline = time.monotonic() + ENDING_SECONDS
     while stale and time.monotonic() < deadline:

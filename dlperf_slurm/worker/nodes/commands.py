@@ -29,11 +29,10 @@ class CommandResult(NamedTuple):
 def run_command(
     words: Sequence[str], seconds: float, env: Optional[Dict[str, str]] = None
 ) -> CommandResult:
-    """Run a command for at most `seconds`; return exit code (None at that limit) and output.
+    """Run a command for at most `seconds`; return exit code (None at that limit) and all output.
 
-    The output is that of both streams. Raises OSError if the command cannot be started. A hung
-    driver can block a process even after SIGKILL: neither the killed process nor the end of its
-    output is waited for.
+    Raises OSError if it cannot be started. A hung driver can block a process even after SIGKILL:
+    neither the killed process nor the end of its output is waited for.
     """
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(

@@ -105,8 +105,7 @@ def check_owner(status: os.stat_result, path: Path) -> None:
 def make_copy(source: Path, path: Path) -> FolderSize:
     """Copy a folder, or unpack a tar archive, to `path`; return the number of files and bytes.
 
-    The copy is made in a temporary folder, compared in size, and renamed. Raises CopyError and
-    OSError.
+    A temporary folder is filled, compared in size and renamed. Raises CopyError and OSError.
     """
     partial = path.with_name(f"{path.name}.partial")
     # left by a killed process: no other one can be at work, since the lock is held
@@ -146,10 +145,7 @@ def unpack(archive: Path, folder: Path) -> FolderSize:
 
 
 def run(words: "list[str]", stdout: int = subprocess.DEVNULL) -> None:
-    """Run a command; raises CopyError with the last line of its errors if it fails.
-
-    `stdout` is a descriptor for its output, which is discarded by default.
-    """
+    """Run a command; raises CopyError with the last line of its errors if it fails."""
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, check=False
     )

@@ -199,9 +199,6 @@ def find_process_problem(gpu: Gpu) -> str:
 
 
 def read_number(gpu: Gpu, path: str) -> int:
-    """Return the integer in front of its unit at a path such as "fb_memory_usage/free"; else 0.
-
-    The path is that in the XML of nvidia-smi.
-    """
+    """Return the integer before its unit at an XML path such as "fb_memory_usage/free"; else 0."""
     number = re.match(r"\d+(?= |x|$)", gpu.values.get(path, ""))
     return int(number[0]) if number else 0

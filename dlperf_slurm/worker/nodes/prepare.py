@@ -29,9 +29,8 @@ from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset
 def prepare_node(work_file: Path, attempt_dir: Path) -> int:
     """Run the setup commands, check this node and copy the case's data to it; return 0 or 1.
 
-    `work_file` has the site's setup commands, checks and data copies (NodeWork). Each stage runs
-    only if those before it found no problem. A node with problems also writes a failure, from which
-    the failed record is made.
+    `work_file` has the site's NodeWork. Each stage runs only if those before it found no problem. A
+    node with problems also writes a failure, from which the failed record is made.
     """
     # the warning before the time limit is meant for ranks
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)

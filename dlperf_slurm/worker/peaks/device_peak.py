@@ -34,10 +34,7 @@ LONGEST_PRODUCT_SECONDS = 0.1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure a device's peak FLOP/s and memory bandwidth; print the DevicePeak as JSON; return 0.
-
-    Arguments are HOST FRAMEWORK DEVICE NUMBER_FORMAT CPUS.
-    """
+    """Print a DevicePeak as JSON; arguments are HOST FRAMEWORK DEVICE NUMBER_FORMAT CPUS."""
     host, framework, device, number_format, cpus = arguments
     if device == "cpu":
         keep_to_cpus(int(cpus), 0)
@@ -58,10 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find_best_size(make_product: Callable[[int], Operation]) -> int:
-    """Return the size in PRODUCT_SIZES whose matrix product has the best rate, in FLOP/s.
-
-    Sizes are tried in ascending order for SEARCH_SECONDS.
-    """
+    """Return the size in PRODUCT_SIZES with the best FLOP/s, as far as SEARCH_SECONDS suffice."""
     deadline = time.monotonic() + SEARCH_SECONDS
     best = (0.0, 0)
     for size in PRODUCT_SIZES:

@@ -36,10 +36,7 @@ def make_copy(setting: PeakSettings, count: int) -> Operation:
 
 
 def configure(setting: PeakSettings) -> None:
-    """Set device and CPU threads for JAX, which reads them when it first uses a device.
-
-    It cannot change them later.
-    """
+    """Set device and CPU threads before JAX first uses a device; it cannot change them later."""
     os.environ["PJRT_NPROC"] = str(setting.cpus)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax.config.update("jax_platforms", setting.device)

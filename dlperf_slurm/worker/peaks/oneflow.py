@@ -22,10 +22,7 @@ def make_copy(setting: PeakSettings, count: int) -> Operation:
 
 
 def load_oneflow(setting: PeakSettings) -> Any:
-    """Import OneFlow, set its CPU threads, and return it.
-
-    First, an environment variable that CUDA's libraries read is set, to allow TF32 or not.
-    """
+    """Set TF32 by CUDA's environment variable, import OneFlow, set its CPU threads; return it."""
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
     import oneflow
 

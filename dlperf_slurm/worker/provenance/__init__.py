@@ -76,10 +76,7 @@ def describe_platform() -> Dict[str, str]:
 
 
 def describe_host() -> Dict[str, str]:
-    """Describe what all ranks of a host share, as name -> text ("cpu_model" and so on).
-
-    These are system, container, code, CPUs, GPUs and network.
-    """
+    """Describe system, container, code, CPUs, GPUs and network of the host, as name -> text."""
     return {
         **describe_system(),
         **describe_container(),
@@ -92,10 +89,9 @@ def describe_host() -> Dict[str, str]:
 
 
 def describe_rank() -> Dict[str, str]:
-    """Describe what may differ between a host's ranks, as name -> text.
+    """Describe affinity, limits, libraries and environment variables of this rank, name -> text.
 
-    These are affinity, limits, libraries and environment variables. Call this after libraries are
-    loaded.
+    Call this after libraries are loaded.
     """
     return {
         **describe_binding(),
@@ -108,10 +104,9 @@ def describe_rank() -> Dict[str, str]:
 def gather_platforms(
     case: "Case", world: Any, rank_info: "RankInfo"
 ) -> "Tuple[Dict[str, str], Tuple[HostPlatform, ...]]":
-    """Gather the facts of all hosts (name -> text) to rank 0, as of `merge_platforms`.
+    """Gather the facts of all hosts to rank 0, as `Record.platform` and `Record.hosts`.
 
-    The results are `Record.platform` and `Record.hosts`. All ranks must call this; on the others
-    the result is empty.
+    All ranks must call this; on the others the result is empty.
     """
     of_host = describe_host() if rank_info.local_rank == 0 else {}
     of_rank = describe_rank()

@@ -26,10 +26,9 @@ DEFAULT_ROCM = "/opt/rocm"
 
 
 def describe_gpus() -> Dict[str, str]:
-    """Describe the GPUs that NVML or AMD SMI list, as name -> text; {} without any.
+    """Describe GPUs of NVML or AMD SMI, name -> text of the distinct values; {} without any.
 
-    Names are "gpu_models" and so on; a text lists the distinct values. Limits are the current ones:
-    the enforced power limit and the maximum clock.
+    Limits are the current ones: the enforced power limit and the maximum clock.
     """
     nvml = load_nvml()
     if nvml is None:

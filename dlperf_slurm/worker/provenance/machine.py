@@ -28,10 +28,7 @@ def drop_empty(facts: Dict[str, str]) -> Dict[str, str]:
 
 
 def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
-    """Describe all CPUs and memory of the host, as name -> text ("cpu_model" and so on).
-
-    Not only this process's share. `root` has the host's sys and proc.
-    """
+    """Describe all CPUs and memory of the host, not only this process's share, as name -> text."""
     cpu = root / "sys/devices/system/cpu"
     # without those of memory alone, which the same hosts may have or not
     nodes = [n for n in list_folder(root / NODES, "node[0-9]*") if read_text(n / "cpulist")]
@@ -86,10 +83,7 @@ def _count(items: Sized) -> str:
 
 
 def describe_binding(root: Path = ROOT) -> Dict[str, str]:
-    """Describe the CPU and memory affinity of this process, as name -> text.
-
-    cpus_allowed is a count, cpu_list and memory_nodes are lists such as "0-3,8".
-    """
+    """Describe this process's affinity: cpus_allowed (count), cpu_list, memory_nodes ("0-3,8")."""
     cpus = sorted(os.sched_getaffinity(0))
     status = read_text(root / "proc/self/status")
     nodes = re.search(r"^Mems_allowed_list:\s*(\S+)", status, re.M)

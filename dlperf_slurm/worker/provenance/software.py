@@ -47,10 +47,7 @@ _UNLIMITED_BYTES = 2**60
 
 
 def describe_system(root: Path = ROOT) -> Dict[str, str]:
-    """Describe kernel and distribution, as name -> text ("kernel", "os" and so on).
-
-    The distribution may be that of a container. Unknown texts are left out.
-    """
+    """Describe kernel and distribution (which may be a container's), name -> text, if known."""
     release = re.search(r'^PRETTY_NAME="?([^"\n]*)', read_text(root / "etc/os-release"), re.M)
     huge_pages = read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")
     options = read_text(root / "proc/cmdline").split()
@@ -115,10 +112,7 @@ def describe_code(package: Path = Path(__file__).parents[2]) -> Dict[str, str]:
 
 
 def describe_libraries(root: Path = ROOT) -> Dict[str, str]:
-    """Return {"libraries": file names} of communication, BLAS, threading and memory libraries.
-
-    They are those that this process has loaded; {} if there are none.
-    """
+    """Return {"libraries": files} loaded for communication, BLAS, threading and memory; or {}."""
     paths = {
         Path(line.split(None, 5)[5]).name
         for line in read_text(root / "proc/self/maps").splitlines()

@@ -102,10 +102,7 @@ class SocketWorld(World):
         self.barrier()
 
     def gather_rows(self, values: Sequence[float]) -> Any:
-        """Gather equally long rows to an array [ranks, values] on rank 0, None elsewhere.
-
-        Raises ValueError on all ranks if the rows differ in length or have too many values in all.
-        """
+        """Gather rows, as `MpiWorld.gather_rows` does."""
         import numpy
 
         row = numpy.asarray(values, "float64")
@@ -126,10 +123,7 @@ RankWorld = Union[MpiWorld, SocketWorld]
 
 
 def join_ranks(rendezvous: RendezvousSettings, case: Case, attempt_dir: Path) -> RankWorld:
-    """Join all ranks of the case, by MPI or sockets; return their communicator.
-
-    Raises PlacementError if not all of them connect over sockets.
-    """
+    """Join all ranks by MPI or sockets; raises PlacementError if not all connect over sockets."""
     if rendezvous.ranks == MPI:
         return MpiWorld()
     # if set, the framework's own rendezvous would connect to torchrun's store on another port
@@ -138,10 +132,7 @@ def join_ranks(rendezvous: RendezvousSettings, case: Case, attempt_dir: Path) ->
 
 
 def read_secret(environ: Mapping[str, str]) -> bytes:
-    """Return the secret of the array task's ranks from SECRET_VARIABLE, which is hexadecimal.
-
-    Raises PlacementError if it is not set.
-    """
+    """Return the ranks' secret from hexadecimal SECRET_VARIABLE; raises PlacementError if unset."""
     try:
         secret = bytes.fromhex(environ.get(SECRET_VARIABLE, ""))
     except ValueError:

@@ -57,8 +57,7 @@ def connect_ranks(
 ) -> Connections:
     """Connect rank 0 with all other ranks; return this rank's connections, and all hosts by rank.
 
-    Raises PlacementError after `seconds`.
-    `place` is the rank's environment, `secret` is known to all ranks of the launch.
+    All ranks of the launch know `secret`. Raises PlacementError after `seconds`.
     """
     deadline = time.monotonic() + seconds
     own_host = socket.gethostname()

@@ -37,10 +37,9 @@ class Channel:
     """An authenticated connection to one peer."""
 
     def __init__(self, connection: socket.socket, secret: bytes, is_first: bool) -> None:
-        """Exchange nonces with the peer, which knows the secret; raises OSError.
+        """Exchange nonces; `is_first` must differ between the two sides. Raises OSError.
 
-        `is_first` must differ between the two sides. Messages are limited in size and time until
-        `open` is called.
+        Messages are limited in size and time until `open` is called.
         """
         self._connection = connection
         self._limit: Optional[int] = HELLO_BYTES

@@ -55,10 +55,7 @@ class Sampler:
             self._start([self._host, "--interval", str(interval_seconds), *sources])
 
     def await_ready(self) -> None:
-        """Wait up to READY_SECONDS until the process can sample, else end the process.
-
-        Call this before the warm-up.
-        """
+        """Wait up to READY_SECONDS for the process, else end it; call this before the warm-up."""
         if self._process is None:
             return
         output = cast(IO[bytes], self._process.stdout)
@@ -77,10 +74,7 @@ class Sampler:
         self._say(END)
 
     def finish(self) -> HostSamples:
-        """End the process and return the samples between `start_window` and `end_window`.
-
-        If that failed, there are none, and `problem` of the result says why.
-        """
+        """End the process; return the window's samples, or none and why as `problem`."""
         process, self._process = self._process, None
         if process is None:
             return HostSamples(self._host, problem=self._problem)
@@ -126,10 +120,7 @@ def end_process(process: "subprocess.Popen[bytes]") -> None:
 
 
 def choose_sources(case: Case, rank_info: RankInfo) -> List[str]:
-    """List what this rank samples, as arguments of the sampling process; [] for nothing.
-
-    "--is-host" for the host, "--device=LOCAL_RANK=GPU" for each GPU.
-    """
+    """Return sampler arguments: "--is-host", and "--device=LOCAL_RANK=GPU" for each GPU; or []."""
     devices = choose_devices(case, rank_info, os.environ)
     host = ["--is-host"] if rank_info.local_rank == 0 else []
     return host + [f"--device={rank}={gpu}" for rank, gpu in devices.items()]

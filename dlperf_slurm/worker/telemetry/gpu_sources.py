@@ -68,10 +68,7 @@ class NvidiaSource:
         }
 
     def read_errors(self) -> Dict[str, int]:
-        """Read the error counters that NVML reports, by name such as "PCIe replays".
-
-        Xid errors count since this source was opened.
-        """
+        """Read NVML's error counters by name ("PCIe replays"), Xid errors since the opening."""
         links = range(self._nvml.NVML_NVLINK_MAX_LINKS)
         # of the link layer: 0 are its replays, 1 its recoveries
         of_links = [
@@ -208,10 +205,7 @@ def choose_devices(case: Case, rank_info: RankInfo, environ: Mapping[str, str]) 
 
 
 def list_visible_devices(case: Case, environ: Mapping[str, str]) -> List[str]:
-    """List the GPUs visible to this process, as indices or UUIDs.
-
-    At most as many as the case has ranks per host.
-    """
+    """List visible GPUs, as indices or UUIDs, at most as many as the case has ranks per host."""
     nvml = load_nvml()
     if nvml is not None:
         return list_seen(nvml, environ)[: case.devices_per_node]

@@ -150,10 +150,7 @@ def _read_printed(process: "subprocess.Popen[bytes]") -> str:
 def open_host(
     environ: Mapping[str, str], root: Path = ROOT
 ) -> Iterator[Union[HostSource, CraySource, CommandSource]]:
-    """Yield the sources of a host's samples: CPUs and memory, if psutil is installed, and the node.
-
-    The node's energy is from the site's command in ENERGY_VARIABLE, or Cray's counter.
-    """
+    """Yield sources: CPUs and memory if psutil is installed, energy by ENERGY_VARIABLE or Cray."""
     try:
         import psutil
     except ImportError:

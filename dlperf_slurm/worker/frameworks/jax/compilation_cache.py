@@ -33,10 +33,7 @@ class CompilationCache:
             self._events[event] += 1
 
     def describe(self) -> str:
-        """Return "cached", "partly cached" or "compiled": all, some or no programs were cached.
-
-        That is, of the programs that this process has needed so far.
-        """
+        """Return "cached" (all programs so far), "partly cached" or "compiled" (none)."""
         if not self._events[HIT]:
             return "compiled"
         return "partly cached" if self._events[MISS] else "cached"

@@ -97,10 +97,7 @@ def pin(batch: Dict[str, Any], device: jax.Device) -> Arrays:
 
 
 def load_batch(staged: Arrays, mesh: Mesh) -> Arrays:
-    """Copy this rank's batch to its device; return it as its part of the global batch.
-
-    `staged` is name -> array in host memory, from `pin`. Does not wait for the copy.
-    """
+    """Copy this rank's batch from `pin` to its device, as part of the global one; does not wait."""
     own = jax.device_put(staged, SingleDeviceSharding(mesh.local_devices[0]))
     sharding = NamedSharding(mesh, P(RANKS))
     return {

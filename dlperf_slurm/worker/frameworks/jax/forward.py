@@ -51,10 +51,7 @@ class LossScale(NamedTuple):
 
 
 def make_loss_scale(case: Case) -> Optional[LossScale]:
-    """Return the initial dynamic loss scale, in host memory.
-
-    None for a case with a constant loss scale, or without loss scaling.
-    """
+    """Return the initial dynamic loss scale, in host memory; None if it is constant or not used."""
     if case.axes.precision != "amp-fp16" or case.axes.constant_loss_scale:
         return None
     return LossScale(numpy.float32(INITIAL_SCALE), numpy.int32(0))
@@ -123,10 +120,7 @@ class Forward:
     def compute_logits(
         self, weights: Arrays, state: State, batch: Arrays, is_training: bool
     ) -> Tuple[Any, Arrays]:
-        """Return the logits of a batch, and the running statistics that it updated, by name.
-
-        The statistics are {} in evaluation. `state` has statistics and dropout keys.
-        """
+        """Return a batch's logits, and the updated running statistics by name, {} in evaluation."""
         scope = self.make_scope(weights, state, is_training)
         logits = self.model(scope, *self._work.take_inputs(batch))
         return logits, scope.new_statistics
@@ -210,9 +204,6 @@ class Evaluation:
 def compile_over_ranks(
     function: Any, mesh: Mesh, in_specs: Any, out_specs: Any, **options: Any
 ) -> Any:
-    """Map a function of one rank's data over the mesh (shard_map), and jit it with `options`.
-
-    `in_specs` and `out_specs` are the PartitionSpecs of its arguments and results.
-    """
+    """Map a function of one rank's data over the mesh (shard_map), and jit it with `options`."""
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
     return jax.jit(mapped, **options)

@@ -50,10 +50,7 @@ class Scope:
         return jax.random.fold_in(self.key, self.keys_taken)
 
     def run(self, block: "Block", *arrays: Any) -> Any:
-        """Call a block of layers in this scope, and return its result.
-
-        With activation checkpointing only the inputs are kept: the backward pass calls it again.
-        """
+        """Call a block in this scope and return its result; checkpointing keeps only its inputs."""
         if not (self.is_training and self.is_checkpointed):
             return block(self, *arrays)
 

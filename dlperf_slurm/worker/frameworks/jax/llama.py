@@ -161,8 +161,5 @@ def build_model(definition: Definition) -> Llama:
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
-    """Return the mean cross-entropy of the next token over all positions.
-
-    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
-    """
+    """Return mean cross-entropy of logits [batch, length, vocabulary_size] to next-token labels."""
     return cross_entropy(logits, batch["labels"])

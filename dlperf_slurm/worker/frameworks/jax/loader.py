@@ -40,10 +40,7 @@ def prepare_batch(batch: "Batch", image_layout: str, classes: int) -> "Batch":
 
 
 def transpose(values: Any, layout: str, new_layout: str) -> Any:
-    """Return a view of images or kernels in another layout, such as "NCHW" to "NHWC".
-
-    Any array without as many axes is returned unchanged.
-    """
+    """Return a view of images or kernels in another layout ("NHWC"), and other arrays unchanged."""
     if values.ndim != len(layout) or layout == new_layout:
         return values
     return values.transpose([layout.index(axis) for axis in new_layout])

@@ -137,10 +137,7 @@ class JaxSession:
         self._state = self._state._replace(learning_rate=placed)
 
     def predict(self, batch: Dict[str, Any]) -> Any:
-        """Return logits, float32 [batch, classes], without the other ranks.
-
-        These may have fewer batches. A smaller batch than the case's is padded.
-        """
+        """Return logits, float32 [batch, classes], without the other ranks; pad a smaller batch."""
         size = self._case.axes.batch_size
         padded = {
             name: numpy.resize(batch[name], (size, *batch[name].shape[1:])) for name in self._inputs
@@ -246,10 +243,7 @@ def start_session(case: Case, rank_info: RankInfo) -> JaxSession:
 
 
 def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes]:
-    """Place the initial weights on the devices; return them by name, and the axis that shards each.
-
-    The axis is None for a weight that every rank has whole.
-    """
+    """Return the initial weights on the devices by name, and each one's sharded axis or None."""
     kernel_layout = LAYOUTS[case.axes.memory_format][1]
     weight_type = PURE_TYPES.get(case.axes.precision, numpy.float32)
     weights, axes = {}, {}
@@ -262,10 +256,7 @@ def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes
 
 
 def make_state(case: Case, work: Work, mesh: Mesh, weights: Arrays) -> State:
-    """Return the state for a forward pass, on the devices; training adds the other fields.
-
-    It has the weights, the initial running statistics and the dropout keys.
-    """
+    """Return the state for a forward pass, on the devices; training adds the other fields."""
     per_rank = NamedSharding(mesh, P(RANKS))
     statistics = {
         statistic.name: place(

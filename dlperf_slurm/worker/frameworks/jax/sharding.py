@@ -65,10 +65,7 @@ def choose_gather(case: Case) -> Gather:
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
 def gather(part: Array, axis: int, gathered_type: Any, own_type: Any, sum_parts: SumParts) -> Array:
-    """All-gather the ranks' parts of a weight along `axis`, in `gathered_type`.
-
-    The backward pass sums the gradient over the ranks by `sum_parts`, in `own_type`.
-    """
+    """All-gather parts of a weight in `gathered_type`; `sum_parts` sums gradients in `own_type`."""
     return lax.all_gather(part.astype(gathered_type), RANKS, axis=axis, tiled=True)
 
 
@@ -133,10 +130,7 @@ def gather_again(function: Any) -> Any:
     """Wrap `function` so that its backward pass gathers weights again instead of keeping them."""
 
     def must_keep(_: Any, *__: Any, **parameters: Any) -> bool:
-        """Return whether to keep an operation's result for the backward pass.
-
-        That is any result but a gathered weight, which a call with the all-gather alone returns.
-        """
+        """Return whether to keep a result for the backward pass: any but a gathered weight."""
         called = parameters.get("call_jaxpr")
         return called is None or all(step.primitive is not lax.all_gather_p for step in called.eqns)
 

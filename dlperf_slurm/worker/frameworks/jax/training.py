@@ -113,10 +113,9 @@ def to_float32(values: Array) -> Array:
 
 
 def clip_gradients(gradients: Arrays, largest_norm: Optional[float], axes: SplitAxes) -> Arrays:
-    """Scale all gradients so that their global norm is at most `largest_norm`.
+    """Scale all gradients so that their global norm is at most `largest_norm`, unless it is None.
 
-    Gradients are returned unchanged if it is None. `axes` says which are sharded, and so summed
-    over the ranks for the norm.
+    `axes` says which gradients are sharded, and so summed over the ranks for the norm.
     """
     if largest_norm is None:
         return gradients

@@ -40,10 +40,7 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 
 def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy `weights`, (name, NumPy array) each, into the parameters of the same names.
-
-    Raises KeyError or ValueError if the names are not the same.
-    """
+    """Copy (name, array) pairs to the parameters; raises KeyError or ValueError if names differ."""
     for _, parameter, values in match_weights(parameters, weights):
         # parameters of batch normalization are [1, channels, 1, 1]
         parameter[...] = Tensor(values.reshape(parameter.shape))
@@ -52,10 +49,7 @@ def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, 
 def read_arrays(
     tensors: Dict[str, Tensor], definitions: Iterable[models.Parameter]
 ) -> Dict[str, Any]:
-    """Return float32 copies of parameters or gradients in host memory, by name.
-
-    They have the shapes of `definitions`, the model's parameters.
-    """
+    """Return float32 host copies of parameters or gradients, by name, shaped as `definitions`."""
     return {
         name: numpy.array(tensors[name].numpy(), numpy.float32).reshape(shape)
         for name, shape, *_ in definitions

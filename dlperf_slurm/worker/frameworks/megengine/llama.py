@@ -112,10 +112,7 @@ class Llama(nn.Module):
 
 
 def make_causal_mask(length: int) -> Tensor:
-    """Return the causal mask [length, length] to add to scores: MASKED_OUT_SCORE at later keys.
-
-    It is 0 elsewhere.
-    """
+    """Return the mask [length, length] to add to scores: 0, or MASKED_OUT_SCORE at later keys."""
     positions = F.arange(length)
     is_later = F.expand_dims(positions, axis=1) < positions
     return is_later.astype("float32") * MASKED_OUT_SCORE
@@ -126,8 +123,5 @@ def build_model(definition: Definition) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Return the mean cross-entropy of the next token over all positions.
-
-    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
-    """
+    """Return mean cross-entropy of logits [batch, length, vocabulary_size] to next-token labels."""
     return F.nn.cross_entropy(logits, batch["labels"], axis=2)

@@ -59,11 +59,10 @@ class Loader(DataLoader):
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
 ) -> "Iterator[Batch]":
-    """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
+    """Yield a batch (name -> array) per list of keys (epoch, index); workers are two batches ahead.
 
-    Workers are two batches ahead. MegEngine can only fork its workers. That is safe, because they
-    only read samples and copy arrays into Plasma's shared memory, and so need none of the rank's
-    threads.
+    MegEngine can only fork its workers. That is safe, because they only read samples and copy
+    arrays into Plasma's shared memory, and so need none of the rank's threads.
     """
     samples = Samples(dataset)
     loader = Loader(

@@ -146,10 +146,7 @@ class MegEngineSession:
         return loss
 
     def stage(self, batch: Dict[str, Any]) -> Dict[str, Any]:
-        """Return the batch, name -> NumPy array, with 32-bit integers and labels as needed.
-
-        MegEngine has no host arrays of its own.
-        """
+        """Return NumPy arrays with 32-bit integers: MegEngine has no host arrays of its own."""
         return narrow_integers(spread_labels(batch, self._classes))
 
     def load(self, staged: Dict[str, Any]) -> None:

@@ -39,8 +39,7 @@ def group_by_decay(
 ) -> List[Dict[str, Any]]:
     """Return optimizer parameter groups: with weight decay for matrices and kernels, else without.
 
-    `parameters` are by name, `definitions` their names and shapes. Biases and normalization weights
-    have one dimension there and do not decay.
+    Biases and normalization weights have one dimension in `definitions` and do not decay.
     """
     groups: Dict[bool, List[Parameter]] = {True: [], False: []}
     for name, shape, *_ in definitions:
@@ -108,10 +107,9 @@ class NcclAverage:
 def make_average(
     case: Case, rank_info: RankInfo, parameters: List[Parameter]
 ) -> Tuple[Callable[[], None], List[Any]]:
-    """Return a function and gradient callbacks that together average gradients over the ranks.
+    """Return a function and callbacks that average gradients over the ranks, by MPI or NCCL.
 
-    Call the function after a step's last backward pass; give the callbacks to the GradManager. The
-    mean is by MPI or NCCL, as the case asks.
+    Call the function after a step's last backward pass; give the callbacks to the GradManager.
     """
     if rank_info.world_size == 1:
         return do_nothing, []

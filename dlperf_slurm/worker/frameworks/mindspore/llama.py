@@ -129,9 +129,6 @@ def build_model(definition: Definition) -> nn.Cell:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Return the mean cross-entropy of the next token over all positions.
-
-    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
-    """
+    """Return mean cross-entropy of logits [batch, length, vocabulary_size] to next-token labels."""
     logits = logits.reshape((-1, logits.shape[-1]))
     return ops.cross_entropy(logits, batch["labels"].reshape(-1))

@@ -110,17 +110,11 @@ class MindSporeSession:
         return arguments
 
     def stage(self, batch: Dict[str, Any]) -> Dict[str, Any]:
-        """Return the batch, name -> NumPy array, with labels as needed.
-
-        Not as tensors: a MindSpore tensor is copied to a device only once.
-        """
+        """Return the batch as NumPy arrays: a MindSpore tensor is copied to a device only once."""
         return spread_labels(batch, self._classes)
 
     def load(self, staged: Dict[str, Any]) -> None:
-        """Make the tensors of a staged batch, name -> array, for the next steps.
-
-        On the CPU this copies; to a GPU the next step copies when it reads them.
-        """
+        """Make a batch's tensors: copied now on the CPU, on a GPU when the next step reads them."""
         make = Tensor.from_numpy if self._is_cuda else Tensor
         # mutable: otherwise a graph takes the batch as a constant and is compiled for each batch
         self._batch = ms.mutable({name: make(values) for name, values in staged.items()})
@@ -230,9 +224,6 @@ def read_device_name(case: Case) -> str:
 
 
 def read_versions() -> Dict[str, str]:
-    """Return {"mindspore": version, "mindspore_build": commit}.
-
-    MindSpore does not report the versions of its CUDA, cuDNN and NCCL.
-    """
+    """Return {"mindspore": version, "mindspore_build": commit}; MindSpore reports no others."""
     build = Path(ms.__file__).with_name(".commit_id").read_text(encoding="utf-8")
     return {"mindspore": str(ms.__version__), "mindspore_build": build.split("'")[1]}

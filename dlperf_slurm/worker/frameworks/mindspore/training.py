@@ -31,10 +31,7 @@ class Forward(NamedTuple):
 
 
 def make_forward(case: Case, work: Work, model: nn.Cell) -> Forward:
-    """Make the functions batch -> logits and (logits, batch) -> loss for the model.
-
-    They run in mixed precision if the case asks for it. `work` has the loss of the model.
-    """
+    """Make functions batch -> logits and (logits, batch) -> loss, in the case's precision."""
     definition, inputs = work.definition, work.inputs
     compute_logits_loss = work.builder.compute_loss
 
@@ -173,10 +170,7 @@ class Training:
             return loss, gradients
 
         def backpropagate(batch: Batch, earlier: Gradients = ()) -> Tuple[Tensor, Gradients]:
-            """Return the loss of a step's last batch, and the unscaled gradients of the step.
-
-            These are averaged over the ranks, and over this batch and the `earlier` ones.
-            """
+            """Return this batch's loss, and unscaled gradients averaged over ranks and batches."""
             loss, gradients = accumulate(batch, earlier)
             if all_reduce is not None:
                 gradients = tuple([all_reduce(gradient) for gradient in gradients])

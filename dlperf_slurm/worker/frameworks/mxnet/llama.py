@@ -124,8 +124,5 @@ def build_model(definition: Definition) -> HybridBlock:
 def compute_loss(
     definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
 ) -> mx.nd.NDArray:
-    """Return the mean cross-entropy of the next token over all positions.
-
-    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
-    """
+    """Return mean cross-entropy of logits [batch, length, vocabulary_size] to next-token labels."""
     return compute_cross_entropy(logits, batch["labels"])

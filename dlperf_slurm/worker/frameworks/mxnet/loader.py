@@ -18,10 +18,7 @@ INPUT_TYPES = {"float32": "float32", "int64": "int32"}
 
 
 def make_arrays(batch: Dict[str, Any], memory: mx.Context) -> Arrays:
-    """Copy a batch, name -> NumPy array, into MXNet arrays in `memory`; int64 becomes int32.
-
-    `memory` is plain, pinned or shared host memory, or a device.
-    """
+    """Copy a batch into MXNet arrays in `memory`, of host or device; int64 becomes int32."""
     return {
         name: mx.nd.array(values, ctx=memory, dtype=INPUT_TYPES[values.dtype.name])
         for name, values in batch.items()
@@ -34,11 +31,10 @@ def collate_shared(samples: Sequence[Dict[str, Any]]) -> Arrays:
 
 
 def open_loader(case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]) -> Iterator[Arrays]:
-    """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
+    """Yield a batch, name -> MXNet array in shared host memory, per list of keys (epoch, index).
 
-    Arrays are MXNet's, in shared host memory. The worker processes live as long as the iterator.
-    They are forked, which MXNet supports: it stops its threads before a fork and restarts them
-    after it.
+    The worker processes live as long as the iterator. They are forked, which MXNet supports: it
+    stops its threads before a fork and restarts them after it.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

@@ -11,10 +11,7 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 def rectify(F: Any, x: Any) -> Any:
-    """Compute ReLU by oneDNN: `F.relu` would convert to the default layout and back.
-
-    `F` is mx.nd or mx.sym.
-    """
+    """Compute ReLU by oneDNN: `F.relu` would convert to the default layout and back."""
     return F.Activation(x, act_type="relu")
 
 

@@ -234,10 +234,7 @@ def wait_for_all(arrays: List[mx.nd.NDArray]) -> None:
 
 
 def choose_gradient_kind(case: Case) -> str:
-    """Return Gluon's grad_req for the case: "null" (inference) allocates no gradients.
-
-    "add" sums them over the batches of a step, "write" replaces them.
-    """
+    """Return Gluon's grad_req: "null" for inference, "add" to sum over batches, else "write"."""
     if case.axes.mode != TRAIN:
         return "null"
     return "add" if case.axes.gradient_accumulation > 1 else "write"

@@ -150,10 +150,7 @@ class Ranks(NamedTuple):
 def join_ranks(
     case: Case, rank_info: RankInfo, parameters: Dict[str, Parameter], optimizer: Any
 ) -> Ranks:
-    """Join the ranks, by Horovod or parameter servers, and make Gluon's trainer for them.
-
-    `parameters` are by canonical name. Nothing is joined for a single rank.
-    """
+    """Join the ranks, by Horovod or parameter servers, and make Gluon's trainer for them."""
     if case.axes.gradient_sync == "horovod":
         trainer = make_horovod_trainer(rank_info, parameters, optimizer)
         return Ranks(trainer, trainer.allreduce_grads, WatchedServers([]))

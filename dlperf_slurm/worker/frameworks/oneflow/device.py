@@ -37,10 +37,7 @@ def read_versions(device: flow.device) -> Dict[str, str]:
 
 
 def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy `weights`, (name, NumPy array) each, into the model's parameters of the same names.
-
-    Raises KeyError or ValueError if the names are not the same.
-    """
+    """Copy (name, array) pairs to the parameters; raises KeyError or ValueError if names differ."""
     with flow.no_grad():
         for _, parameter, values in match_weights(dict(model.named_parameters()), weights):
             parameter.copy_(flow.from_numpy(values))

@@ -27,11 +27,10 @@ def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Batch:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
 ) -> Iterator[Batch]:
-    """Yield a batch, name -> tensor, for each list of sample keys (epoch, index) in `order`.
+    """Yield a batch (name -> tensor in host memory) per list of keys (epoch, index) in `order`.
 
-    Tensors are in host memory, pinned if `is_pinned`. The worker processes live as long as the
-    iterator. They are forked, which OneFlow supports: in them it only copies tensors into shared
-    memory.
+    The worker processes live as long as the iterator. They are forked, which OneFlow supports: in
+    them it only copies tensors into shared memory.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

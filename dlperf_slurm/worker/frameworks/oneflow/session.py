@@ -237,10 +237,9 @@ class OneFlowSession:
             return read_loss(self._work.compute_loss(logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
-        """Return a step's mean gradients by parameter name, float32, computed in eager mode.
+        """Return a step's mean float32 gradients by name, in eager mode, as a graph returns none.
 
-        A graph does not return its own gradients. Verification compares the graph's updates of the
-        weights instead.
+        Verification compares the graph's updates of the weights instead.
         """
         for _ in range(self._batches_per_step - 1):
             self.accumulate()

@@ -123,9 +123,8 @@ class SkippedMean:
 
 
 def make_model_global(model: nn.Module, device: str) -> None:
-    """Make the model's tensors global, with a copy on each rank's `device` ("cpu" or "cuda").
+    """Make the model's tensors global, in place, with a copy on each rank's "cpu" or "cuda".
 
-    The model is changed.
     A graph over several ranks takes global tensors only. Batch normalization still uses a rank's
     own samples.
     """
@@ -133,10 +132,7 @@ def make_model_global(model: nn.Module, device: str) -> None:
 
 
 def make_global(batch: Batch, device: str) -> Batch:
-    """Join the batches (name -> tensor) of all ranks into global tensors, split along axis 0.
-
-    Each rank keeps its part, on its `device` ("cpu" or "cuda").
-    """
+    """Join the batches of all ranks into global tensors, split along axis 0 over the ranks."""
     placement = flow.placement.all(device)
     return {
         name: tensor.to_global(placement=placement, sbp=flow.sbp.split(0))
@@ -145,10 +141,7 @@ def make_global(batch: Batch, device: str) -> Batch:
 
 
 def read_loss(loss: flow.Tensor) -> float:
-    """Return this rank's own loss as a number.
-
-    A global tensor has this rank's share of the mean over ranks, which is scaled up.
-    """
+    """Return this rank's own loss; a global tensor's share of the mean over ranks is scaled up."""
     if loss.is_global:
         share = loss.to_global(sbp=flow.sbp.partial_sum).to_local()
         return float(share.numpy()) * flow.env.get_world_size()

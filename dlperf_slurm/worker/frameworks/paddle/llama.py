@@ -110,8 +110,5 @@ def build_model(definition: Definition, data_format: str) -> nn.Layer:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Return the mean cross-entropy of the next token over all positions.
-
-    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
-    """
+    """Return mean cross-entropy of logits [batch, length, vocabulary_size] to next-token labels."""
     return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())

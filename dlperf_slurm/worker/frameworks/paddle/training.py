@@ -134,10 +134,9 @@ def join_process_group(case: Case, rank_info: RankInfo) -> None:
 
 
 def compile_graph(part: Any, compiler: str) -> Any:
-    """Compile a layer or function to a static graph by `compiler`, "to_static" or "cinn".
+    """Return a layer, changed in place, or a function compiled to a static graph by `compiler`.
 
-    Returns it; a layer is changed in place. Raises RuntimeError for "cinn" in a build of Paddle
-    without CINN.
+    Raises RuntimeError for "cinn" in a build of Paddle without CINN.
     """
     if compiler == "cinn" and not paddle.is_compiled_with_cinn():
         raise RuntimeError("this build of Paddle has no CINN; use compiler 'to_static'")

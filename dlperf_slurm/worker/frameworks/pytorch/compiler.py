@@ -8,10 +8,7 @@ from dlperf_slurm.worker.frameworks.pytorch import GRAPH_MODES
 
 
 def compile_function(function: Any, compiler: str) -> Any:
-    """Return a function compiled by torch.compile for fixed shapes; unchanged for "none".
-
-    `compiler` is "none", "torch.compile" or one of GRAPH_MODES, which record CUDA graphs.
-    """
+    """Return a function compiled by torch.compile for fixed shapes; unchanged for "none"."""
     if compiler == "none":
         return function
     mode = compiler if compiler in GRAPH_MODES else None

@@ -50,9 +50,8 @@ def open_dali(
 def make_pipeline(
     case: Case, rank_info: RankInfo, definition: "ImageModel", device: torch.device
 ) -> Any:
-    """Build the DALI pipeline of images and labels: read this rank's shard, decode and augment.
+    """Build the DALI pipeline: read this rank's shard, decode, augment, normalize to float32 NCHW.
 
-    Images are normalized, float32 [batch, channel, height, width].
     Raises DataError if the data set asks for an augmentation other than that for photographs.
     """
     from nvidia.dali import fn, pipeline_def, types

@@ -55,10 +55,7 @@ def make_events(count: int) -> List[torch.cuda.Event]:
 
 
 def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy `weights`, (name, NumPy array) each, into the model's parameters of the same names.
-
-    Raises KeyError or ValueError if the names are not the same.
-    """
+    """Copy (name, array) pairs to the parameters; raises KeyError or ValueError if names differ."""
     with torch.no_grad():
         for _, parameter, values in match_weights(dict(model.named_parameters()), weights):
             parameter.copy_(torch.from_numpy(values))

@@ -22,10 +22,7 @@ Types = Mapping[str, torch.dtype]
 
 
 def make_tensors(batch: Dict[str, Any], types: Types) -> Tensors:
-    """Convert a batch, name -> NumPy array, to tensors; floats get the type that `types` has.
-
-    Tensors whose type stays share the array's memory.
-    """
+    """Convert arrays to tensors, floats to `types`; those whose type stays share the memory."""
     tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
     return {
         name: tensor.to(types[name]) if tensor.is_floating_point() else tensor
@@ -40,10 +37,9 @@ def collate_tensors(samples: Sequence[Dict[str, Any]], types: Types) -> Tensors:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], types: Types, is_pinned: bool
 ) -> Iterator[Tensors]:
-    """Yield a batch, name -> tensor, for each list of sample keys (epoch, index) in `order`.
+    """Yield a batch, name -> tensor in host memory, per list of keys (epoch, index) in `order`.
 
-    Tensors are in host memory, pinned if `is_pinned`, and floats of the type that `types` has for
-    their name. The worker processes live as long as the iterator.
+    Floats have the type in `types`. The worker processes live as long as the iterator.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

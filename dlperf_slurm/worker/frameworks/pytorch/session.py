@@ -238,10 +238,8 @@ class TorchSession:
     def describe_attention(self) -> str:
         """Return names of the attention kernels that torch runs in a forward pass of one sample.
 
-        UNFUSED if there is none; '' for a model without attention.
-
-        One sample only: a forward pass of the whole batch without the compiler may need more memory
-        than the compiled steps did.
+        UNFUSED if there is none; '' for a model without attention. One sample only: a forward pass
+        of the whole batch without the compiler may need more memory than the compiled steps did.
         """
         if not self._work.has_attention:
             return ""

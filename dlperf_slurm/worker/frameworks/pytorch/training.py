@@ -168,10 +168,9 @@ def distribute(
 
 
 def choose_gathered_type(case: Case) -> Optional[torch.dtype]:
-    """Return the type in which sharded weights are gathered, or None for their own type.
+    """Return the type in which sharded weights are gathered, autocast's, or None for their own.
 
-    It is that of autocast, but a model with batch normalization keeps its own: that takes no 16-bit
-    weights beside its float32 statistics.
+    Batch normalization takes no 16-bit weights beside its float32 statistics.
     """
     if load_model(case.model).HAS_BATCH_STATISTICS:
         return None

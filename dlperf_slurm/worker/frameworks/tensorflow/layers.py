@@ -174,19 +174,15 @@ class Attention(tf.Module):
 def make_variable(
     shape: Sequence[int], value: float = 0, dtype: tf.DType = tf.float32, trainable: bool = True
 ) -> Any:
-    """Create a resource variable of this shape, filled with `value`.
+    """Create a resource variable filled with `value`, read in a defined order with its updates.
 
-    It is read in a defined order with its updates. TensorFlow 1's older reference variables could
-    be read after a step has changed them.
+    TensorFlow 1's older reference variables could be read after a step has changed them.
     """
     return tf.compat.v2.Variable(tf.fill(shape, tf.constant(value, dtype)), trainable=trainable)
 
 
 def make_running_statistic(size: int, value: float) -> Any:
-    """Create a variable [size] filled with `value`, which each rank updates alone.
-
-    A distributed step does not average it.
-    """
+    """Create a variable [size] that each rank updates alone and no distributed step averages."""
     return tf.compat.v2.Variable(
         tf.fill([size], value),
         trainable=False,
@@ -195,10 +191,7 @@ def make_running_statistic(size: int, value: float) -> Any:
 
 
 def pad_sides(padding: int) -> Tuple[Tuple[int, int], ...]:
-    """Return tf.pad's (before, after) per axis of [batch, height, width, channel].
-
-    Height and width get `padding` on both sides, the other axes none.
-    """
+    """Return tf.pad's padding of height and width for [batch, height, width, channel]."""
     return (0, 0), (padding, padding), (padding, padding), (0, 0)
 
 
@@ -283,10 +276,7 @@ def find_variables(model: tf.Module, parameters: Iterable[Parameter]) -> Dict[st
 
 
 def to_canonical(values: Any, axes: Tuple[int, ...]) -> Any:
-    """Return a float32 copy in host memory, in the canonical (PyTorch's) layout.
-
-    `axes` are those of `values` at which the canonical dimensions are.
-    """
+    """Return a float32 host copy in the canonical (PyTorch's) layout; undo transpose by `axes`."""
     array = numpy.asarray(values, numpy.float32).transpose(numpy.argsort(axes))
     return numpy.array(array, order="C")
 

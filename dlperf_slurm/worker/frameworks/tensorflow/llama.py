@@ -131,10 +131,7 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Return the mean cross-entropy of the next token over all positions, in float32.
-
-    `logits` are [batch, length, vocabulary_size]; batch["labels"] are the next tokens, as ids.
-    """
+    """Return the mean float32 cross-entropy of batch["labels"] (next tokens) over all positions."""
     return tf.reduce_mean(
         tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=batch["labels"], logits=tf.cast(logits, tf.float32)

@@ -46,10 +46,7 @@ class Reader:
         return [sample[name] for name in self._names]
 
     def take(self, take: Callable[[], Taken]) -> Taken:
-        """Return the result of `take`, which takes a batch; if a sample failed, raise its error.
-
-        That is the original exception instead of TensorFlow's.
-        """
+        """Return the result of `take`; if a sample failed, raise its error, not TensorFlow's."""
         try:
             return take()
         except tf.errors.OpError:

@@ -43,10 +43,7 @@ def format_device(case: Case) -> str:
 
 
 def choose_gpu(rank_info: RankInfo) -> int:
-    """Return the index of this rank's GPU; TensorFlow would reserve memory on all GPUs.
-
-    Raises RuntimeError if there is no GPU.
-    """
+    """Return the index of this rank's GPU, to reserve no other; raises RuntimeError without one."""
     count = len(tf.config.experimental.list_physical_devices("GPU"))
     if count == 0:
         raise RuntimeError(
@@ -65,10 +62,7 @@ def read_device_name(device: str, config: tf.compat.v1.ConfigProto) -> str:
 
 
 def read_versions(case: Case) -> Dict[str, str]:
-    """Return the versions of TensorFlow, its git commit, and Horovod if the case uses it.
-
-    TensorFlow 1 does not report its build's CUDA and cuDNN.
-    """
+    """Return the versions of TensorFlow, its git commit, and Horovod if used, but not of CUDA."""
     return {
         "tensorflow": str(tf.version.VERSION),
         "tensorflow_git": str(tf.version.GIT_VERSION),
@@ -111,10 +105,7 @@ def load_values(
 
 
 def make_loader(session: tf.compat.v1.Session, variables: Dict[str, tf.Variable]) -> Any:
-    """Return a function that copies NumPy arrays into the variables, in one run.
-
-    It takes one array for each, in the order of the dict.
-    """
+    """Return a function that copies one array into each variable, in dict order, in one run."""
     initializers = [variable.initializer for variable in variables.values()]
     return session.make_callable(
         initializers, feed_list=[initializer.inputs[1] for initializer in initializers]

@@ -35,10 +35,9 @@ def open_dataset(
     classes: int,
     config: tf.compat.v1.ConfigProto,
 ) -> Iterator[Arrays]:
-    """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
+    """Yield a batch, name -> array, per list of keys (epoch, index) in `order`.
 
-    `batch` gives names, shapes and types; with `classes` > 0, labels become probabilities of so
-    many classes. `config` is that of the tf.Session which reads.
+    `batch` gives shapes and types; with `classes` > 0, labels become class probabilities.
     """
     reader = Reader(dataset, list(batch), partial(arrange, classes=classes))
     with tf.Graph().as_default(), tf.device("/device:CPU:0"):

@@ -37,10 +37,7 @@ class Accumulation(NamedTuple):
 
 
 def accumulate_gradients(gradients: Sequence[tf.Tensor], batches_per_step: int) -> Accumulation:
-    """Build the sums of gradients over a step's batches, and operations that keep and clear them.
-
-    With one batch per step these do nothing.
-    """
+    """Build the sums of gradients over a step's batches; with one batch per step, do nothing."""
     if batches_per_step == 1:
         return Accumulation(list(gradients), tf.no_op(), tf.no_op())
     sums = [
@@ -125,10 +122,7 @@ class Distribution:
         self._average = average
 
     def place_variables(self) -> ContextManager[Any]:
-        """Return the context to build the model in, which does nothing here.
-
-        Variables stay on the rank's device.
-        """
+        """Return a context without effect to build the model in; variables stay on the device."""
         return nullcontext()
 
     def exchange(
@@ -167,9 +161,8 @@ def join_ranks(case: Case, rank_info: RankInfo, config: tf.compat.v1.ConfigProto
 def join_cluster(
     case: Case, rank_info: RankInfo, device: str, config: tf.compat.v1.ConfigProto
 ) -> Distribution:
-    """Start this rank's gRPC server and join those of the other ranks.
+    """Join the ranks by gRPC servers; collectives, not parameter servers, average gradients.
 
-    The ranks average gradients by collective operations, without parameter servers.
     Adds settings to `config`, with which the session must be created. tf.distribute's
     MultiWorkerMirroredStrategy does the same, but in TensorFlow 1 it wants to run a whole training
     function, with a coordinator of its own.

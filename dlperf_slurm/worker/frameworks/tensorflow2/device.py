@@ -12,10 +12,7 @@ from dlperf_slurm.worker.horovod import read_horovod_version
 
 
 def set_up(case: Case, rank_info: RankInfo) -> None:
-    """Set CPU threads, device and TF32 as the case asks.
-
-    Call this before TensorFlow computes anything.
-    """
+    """Set CPU threads, device and TF32 as the case asks, before TensorFlow computes anything."""
     tf.config.threading.set_intra_op_parallelism_threads(case.cpus_per_rank)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     choose_device(case, rank_info)
@@ -58,10 +55,7 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 
 def load_weights(variables: Dict[str, NamedVariable], weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy `weights`, (name, NumPy array) each, into the variables of these names.
-
-    Arrays have the canonical layout, that of the model's definition.
-    """
+    """Copy (name, array) pairs, in the definition's canonical layout, into the variables."""
     for name, values in weights:
         variable, axes = variables[name]
         variable.assign(values.transpose(axes))

@@ -132,10 +132,7 @@ class TensorFlowSession:
         self._training.set_learning_rate(learning_rate)
 
     def predict(self, batch: Dict[str, Any]) -> Any:
-        """Return logits, float32 [batch, classes]; pad a smaller batch.
-
-        Another size would build another graph.
-        """
+        """Return logits, float32 [batch, classes]; smaller batches are padded to keep the graph."""
         size = self._case.axes.batch_size
         inputs = {
             name: numpy.resize(values, (size, *values.shape[1:]))
@@ -156,10 +153,9 @@ class TensorFlowSession:
             tf.raw_ops.SyncDevice()
 
     def make_clock(self, boundaries: int) -> Any:
-        """Make a clock for this number of step boundaries.
+        """Make a clock for step boundaries.
 
-        On a GPU, of which TensorFlow has no events, a copy of the loss to the host waits for all
-        queued work.
+        TensorFlow has no GPU events: a copy of the loss to the host waits for all queued work.
         """
         if not self._is_gpu:
             return HostClock(boundaries)

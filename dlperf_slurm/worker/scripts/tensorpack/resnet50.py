@@ -21,10 +21,7 @@ from dlperf_slurm.worker.scripts.tensorpack import DATA, HOROVOD, PYTHON, UPDATE
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Train as the command line says; return 0, or 2 if something needed is missing.
-
-    The latter is a line on standard error.
-    """
+    """Train; return 0, or 2, with a line on standard error, if something needed is missing."""
     settings = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     # errors only: TensorFlow warns of deprecations, CPU instructions and large allocations
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

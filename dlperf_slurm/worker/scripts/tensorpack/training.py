@@ -32,10 +32,7 @@ def find_missing(settings: Settings) -> str:
 
 
 def train(settings: Settings) -> None:
-    """Train ResNet-50 with one of tensorpack's trainers, which logs the time of each epoch.
-
-    Raises RuntimeError if the model does not match its definition.
-    """
+    """Train ResNet-50; raises RuntimeError if the model does not match its definition."""
     # no deprecation warnings, of which tensorpack causes many
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     trainer = _make_trainer(settings)
