@@ -130,10 +130,9 @@ def _is_comparable(case: Case, figure: Figure) -> bool:
 
 
 def find_nearest(case: Case, figures: "DataFrame") -> list[Figure]:
-    """Find the published figures of the case's model and mode that are nearest to it.
+    """Find the published figure of the case's model and mode nearest to it; several if they tie.
 
-    Framework counts most, then precision, devices, nodes, batch size and compiler. Several figures
-    may tie; [] if there is none.
+    Framework counts most, then precision, devices, nodes, batch size and compiler. [] if none.
     """
     alike = [*figures[(figures.model == case.model) & (figures["mode"] == case.mode)].itertuples()]
     distances = [_measure_distance(case, figure) for figure in alike]

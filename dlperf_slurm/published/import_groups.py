@@ -92,10 +92,9 @@ def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
 def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
     """Return a label for each run, which distinguishes it from runs with the same settings.
 
-    The label has the hardware, software and date that differ among these runs, as in "on V100 of
-    2020-08-26"; "" if nothing differs. Hardware is in the labels of all runs of a model and format
-    if it differs anywhere among them. Runs that start within a day of the previous run's end have
-    the same date.
+    It has the hardware, software and date that differ among these, as in "on V100 of 2020-08-26";
+    "" if nothing differs. Hardware that differs anywhere among runs of a model and format is in all
+    their labels. Runs that start within a day of the previous run's end have the same date.
     """
     labels = [""] * len(runs)
     days = _name_days(runs)

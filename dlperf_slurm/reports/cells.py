@@ -67,10 +67,7 @@ class Cell:
 
     @property
     def bounds(self) -> str:
-        """The 95 % interval in parentheses, or the range of samples in braces: "(98 to 103)".
-
-        "" without both, and if the cell hides its bounds.
-        """
+        """The 95 % interval, "(98 to 103)", or the range, "{98 to 103}"; "" if none or hidden."""
         if self.hides_bounds:
             return ""
         if self.interval is not None:
@@ -153,10 +150,7 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """The title and the subject: "ResNet-50 training, amp; 8x NVIDIA H200, 2026-11-26".
-
-        Only the title if there is no subject.
-        """
+        """The title and the subject: "ResNet-50 training, amp; 8x NVIDIA H200, 2026-11-26"."""
         return "; ".join(filter(None, (self.title, self.subject)))
 
 

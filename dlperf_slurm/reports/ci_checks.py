@@ -32,10 +32,7 @@ class Check:
 
 
 def list_run_checks(summary: Summary) -> list[Check]:
-    """List a check per case of a run: it fails if a repeat has no valid record.
-
-    A case that was left out is skipped.
-    """
+    """List a check per case: failed if a repeat has no valid record, skipped if it was left out."""
     cases, repeats = summary.results.cases, summary.results.frames.repeats
     missing = dict(iter(repeats[repeats.status != OK].groupby("case_id")))
     rates = ShownColumn("samples_per_s").make_cells(cases.assign(marks=[()] * len(cases)))
@@ -53,10 +50,7 @@ def list_run_checks(summary: Summary) -> list[Check]:
 
 
 def serialize_junit(suite_name: str, checks: Sequence[Check], method: str) -> str:
-    """Serialize checks as JUnit XML, as one test suite.
-
-    `method` is a text that says how verdicts are found, for the suite's output.
-    """
+    """Serialize checks as JUnit XML, as one test suite; `method` says how verdicts are found."""
     outcomes = [check.outcome for check in checks]
     counts = {"failures": FAILURE, "errors": ERROR, "skipped": SKIPPED}
     attributes = {"name": _clean(suite_name), "tests": str(len(checks))}

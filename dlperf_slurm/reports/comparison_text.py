@@ -29,8 +29,7 @@ _HARDWARE = ("devices ", "cpu_model ")
 def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
     """Return a table with a row per case and quantity, and the texts of its footnotes in order.
 
-    Cases that neither run measured are named in the caption, and have rows only if there are no
-    others.
+    Cases that neither run measured have rows only if there are no others; the caption names them.
     """
     counts = compared.pairs.samples_a.map(len) + compared.pairs.samples_b.map(len)
     is_measured = counts.groupby(compared.pairs.case_id).transform("max") > 0
@@ -128,10 +127,7 @@ def _make_median_cells(rows: "DataFrame", name: str) -> list[Cell]:
 
 
 def make_median_cell(samples: Sequence[float], form: ScaledFormat) -> Cell:
-    """Make the cell of a median, with as many digits as its interval or range allows.
-
-    The bounds are not shown. Shows "none" without samples.
-    """
+    """Make a median's cell, in as many digits as its hidden bounds allow; "none" if empty."""
     if not samples:
         return Cell(None, problem="none")
     several = Interval(min(samples), max(samples)) if len(samples) > 1 else None
@@ -153,8 +149,7 @@ def make_interval_cells(rows: "DataFrame") -> list[Cell]:
 def describe_verdict(pair: Row, margin: float) -> str:
     """Describe a verdict: "equivalent within 2 %", or "slower, beyond the limit".
 
-    `pair` is a row of `RunComparison.pairs`; differences up to `margin`, a fraction, count as
-    equivalent.
+    `pair` is a row of `RunComparison.pairs`; a difference up to `margin` (fraction) is equivalent.
     """
     text: str = pair["verdict"]
     if text == EQUIVALENT:
@@ -204,10 +199,7 @@ def serialize_comparison(compared: RunComparison) -> str:
 
 
 def list_facts(pair: Row) -> dict[str, Any]:
-    """Return a row of `RunComparison.pairs` as a JSON object, by column name.
-
-    "interval" is {"low", "high"} of the speed ratio, or None.
-    """
+    """Return a row of `RunComparison.pairs` as JSON, with "interval" as {"low", "high"} or None."""
     names = (*IDENTITY, *PAIR, *FOUND)
     renamed = ("counted", *with_bounds("speed_ratio"))
     interval = find_interval(pair)
@@ -222,8 +214,7 @@ def list_facts(pair: Row) -> dict[str, Any]:
 def list_matrix_values(case: Row) -> dict[str, Any]:
     """Return a case's batch size and loss scale as a matrix file has them, by axis.
 
-    Data frames store the batch size as text (a number becomes int here), a dynamic loss scale as
-    missing.
+    Data frames have the batch size as text (here int if a number), dynamic loss scale as missing.
     """
     size, scale = case["batch_size_per_device"], case["loss_scale"]
     return {

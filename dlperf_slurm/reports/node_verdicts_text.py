@@ -43,8 +43,7 @@ _LISTS = {"good_nodes.txt": (GOOD,), "bad_nodes.txt": (FAILED, WRONG, SLOW)}
 def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
     """Return a table with a row per node, the bad ones first, and the texts of its footnotes.
 
-    For a check of links it has a row per link: those that are not good, and the slowest of the good
-    ones.
+    For links, rows are the links that are not good, and the slowest of the good ones.
     """
     order = {verdict: place for place, verdict in enumerate(_ORDER)}
     nodes = verdicts.nodes.assign(place=verdicts.nodes.verdict.map(order))
@@ -166,10 +165,9 @@ def count_verdicts(verdicts: NodeVerdicts) -> str:
 def serialize_nodes(
     sweeps: Sequence[NodeVerdicts], differences: Sequence[Difference], bad: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return verdicts and differences as a JSON object, with all numbers in full precision.
+    """Return verdicts, differences and `bad` nodes' verdicts as a JSON object, in full precision.
 
-    `bad` has the verdict on each bad node. "bit_notes" says for each group of equal nodes of a
-    sweep what was compared bitwise, or why not.
+    "bit_notes" says for each group of equal nodes of a sweep what was compared bitwise, or why not.
     """
     nodes = []
     for verdicts in sweeps:

@@ -93,10 +93,7 @@ class ShownPlot:
     plot: Plot
 
     def save(self, path: Union[str, Path]) -> Path:
-        """Write the figure to a .svg, .pdf or .png file, and return its path.
-
-        Raises InputError for another ending.
-        """
+        """Write a .svg, .pdf or .png file and return its path; InputError for another ending."""
         file = Path(path)
         content = self.plot.files.get(f"{self.plot.name}{file.suffix}")
         if content is None:

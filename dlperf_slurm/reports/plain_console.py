@@ -30,8 +30,7 @@ class PlainConsole:
     def print(self, text: Union[Text, str] = "") -> None:
         """Print a text, with line breaks between words where it is wider than the console.
 
-        A Text has a style, for terminals. Raises BrokenPipeError if the reader, such as `head`, has
-        ended.
+        Raises BrokenPipeError if the reader, such as `head`, has ended.
         """
         content, style = (text, "") if isinstance(text, str) else text
         lines = [

@@ -41,8 +41,7 @@ class ProgressCounts:
     def describe(self, states: Sequence[TaskState]) -> str:
         """Return text such as "2 COMPLETED, 1 RUNNING, 5 PENDING, about 4 min left".
 
-        Also updates `done` and `total` (array tasks), and `rate`, the throughput of the last
-        measured case as text.
+        Also updates `done` and `total` (tasks), and `rate`, the last measured throughput as text.
         """
         if self._left_out is None:
             ended = {state.task.marker for state in states if state.is_final}
@@ -200,10 +199,7 @@ def describe_counts(states: Sequence[TaskState]) -> str:
 
 
 def print_states(run: Run, states: Sequence[TaskState], console: PlainConsole) -> None:
-    """Print a table of the array jobs and the states of their tasks, then problems by reason.
-
-    If all tasks have ended and failed ones were not retried, the command to retry follows.
-    """
+    """Print array jobs with their tasks' states, problems by reason, and any command to retry."""
     console.print(Text(f"{run.run_id}: {describe_counts(states)}", style="bold"))
     jobs: dict[str, list[tuple[str, str]]] = {}
     groups: dict[str, list[TaskState]] = {group_id: [] for group_id in run.list_group_ids()}

@@ -63,10 +63,7 @@ class Redaction:
         return "".join(part if n % 2 else self.clean(part) for n, part in enumerate(parts))
 
     def clean_files(self, files: Mapping[str, str]) -> dict[str, str]:
-        """Replace the names of hosts and users in files: texts by file name, cleaned by suffix.
-
-        These are HTML pages, Markdown and plain text.
-        """
+        """Replace host and user names in texts by file name: HTML, Markdown or plain, by suffix."""
         cleaners = {".html": self.clean_page, ".md": self.clean_markdown}
         return {
             name: cleaners.get(PurePath(name).suffix, self.clean)(text)
@@ -75,10 +72,7 @@ class Redaction:
 
 
 def find_names(runs: Iterable[Run], entries: "DataFrame") -> Redaction:
-    """Find the names of hosts and users in manifests, journals and history entries of runs.
-
-    Returns a Redaction, which replaces these names.
-    """
+    """Find the names of hosts and users in manifests, journals and history entries of runs."""
     hosts: set[str] = set()
     users: set[str] = set()
     for run in runs:

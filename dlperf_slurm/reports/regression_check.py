@@ -83,8 +83,7 @@ def _name_pair(pair: Row) -> str:
 def list_comparison_checks(compared: RunComparison) -> list[Check]:
     """Return a CI check per row of `RunComparison.pairs`.
 
-    With a limit, a FAILURE or ERROR is what `guard_comparison` raises an error for; without one
-    there is neither.
+    Only with a limit is there a FAILURE or ERROR, for which `guard_comparison` raises an error.
     """
     pairs = list_records(compared.pairs)
     is_guarded = any(pair["samples_a"] for pair in pairs)
@@ -96,10 +95,9 @@ def list_comparison_checks(compared: RunComparison) -> list[Check]:
 
 
 def list_history_checks(newest: "DataFrame", limit: Optional[float]) -> list[Check]:
-    """Return a CI check per case of the newest run that was compared by `compare_newest`.
+    """Return a CI check per case that `compare_newest` compared; without any, one that says so.
 
-    With a limit, a FAILURE or ERROR is what `guard_history` raises an error for; without one there
-    is neither. If no case was compared, the only check says so.
+    Only with a limit is there a FAILURE or ERROR, for which `guard_history` raises an error.
     """
     checks = [
         Check("history", pair["case_id"], _find_outcome(pair, limit, False),

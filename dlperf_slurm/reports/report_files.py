@@ -85,10 +85,9 @@ def make_report(
 
 
 def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list[Path]:
-    """Write the report's files in some formats, and return their paths.
+    """Write the report's files, with `Report.variant` in their names, and return their paths.
 
-    With `shows_plots` these are the formats that show plots, else all others. A report against
-    other results has a file name of its own (`Report.variant`).
+    With `shows_plots` these are the formats that show plots, else all others.
     """
     written = []
     for report_format in map(load_format, list_formats()):
@@ -119,10 +118,7 @@ def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
 
 
 def draw_plots(report: Report, which: str) -> list[Plot]:
-    """Draw the plots that `which` asks for; [] for NONE, or if step times cannot be read.
-
-    `which` is one of the CHOICES of `reports.plots`, as in `write_plots`.
-    """
+    """Draw the plots of `which`, one of the CHOICES; [] for NONE or unreadable step times."""
     if which == NONE or report.read_repeat is None:
         return []
     from dlperf_slurm.reports.plots.run_plots import plot_run

@@ -30,10 +30,7 @@ def find_step_file(folder: Path, case_id: str) -> Path:
 
 
 def write_step_files(attempts: Attempts, folder: Path) -> None:
-    """Write the step times of all cases to the report folder, one file each.
-
-    Raises FileProblem if a file cannot be written.
-    """
+    """Write the step times of each case to a file in the report folder; raises FileProblem."""
     with open_step_writer() as writer:
         for _ in attempts.map_cases(
             lambda outcomes: writer.write(outcomes, folder), attempts.run.manifest.cases
@@ -51,10 +48,9 @@ class StepWriter:
         self._own_folder = own_folder
 
     def write(self, outcomes: CaseOutcomes, folder: Path) -> None:
-        """Write the step times of a case to a Parquet file in the report folder.
+        """Write the step times of a case as Parquet to the report folder; raises FileProblem.
 
-        For a case without step times, remove that file. Raises FileProblem if the file cannot be
-        written.
+        For a case without step times, remove its file.
         """
         path, root = find_step_file(folder, outcomes.case.case_id), folder.parent
         if all(outcome.rank_step_seconds is None for outcome in outcomes.outcomes):

@@ -142,8 +142,7 @@ class Summary:
 def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker] = ()) -> Summary:
     """Make the tables of a run, in the order of its matrix, and the additional ones of `makers`.
 
-    A maker returns a table for the frame of cases. Raises AssertionError if labels are ambiguous:
-    two rows of a throughput table have the same.
+    Raises AssertionError if labels are ambiguous: two rows of a throughput table have the same.
     """
     repeats = results.frames.repeats
     marks = FootnoteMarks(results.notes.itertuples(index=False))

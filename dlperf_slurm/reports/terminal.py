@@ -29,10 +29,7 @@ LISTED_CASES = 20
 
 
 def print_summary(summary: "Summary", console: PlainConsole) -> None:
-    """Print what a run found, on about one screen: sentences, tables, warnings and footnotes.
-
-    There is a table per model and mode, with the fastest rows if there are many.
-    """
+    """Print a screen of results: sentences, tables per model and mode, warnings, footnotes."""
     from dlperf_slurm.reports.tables.overview import (
         choose_rows,
         make_overviews,
@@ -231,10 +228,7 @@ class Column(NamedTuple):
 def list_columns(
     header: Sequence[str], rows: "Sequence[Sequence[Union[Cell, str]]]", text_columns: int
 ) -> list[Column]:
-    """Return the columns of a table as texts; the first `text_columns` are left-aligned.
-
-    `rows` are cells or plain texts.
-    """
+    """Return the columns of a table as texts; the first `text_columns` are left-aligned."""
     texts = [[cell if isinstance(cell, str) else cell.write() for cell in row] for row in rows]
     cells = list(zip(*texts)) if texts else [()] * len(header)
     words = {
@@ -259,10 +253,9 @@ def print_table(
 ) -> None:
     """Print a table; the first `text_columns` are left-aligned (None: all), the others right.
 
-    If it is wider than the console, columns are left out and named in a line below: those of
-    `omit_first` (indices, in this order), then figures from the right, but not the first. Figures
-    and words stay whole: long texts are wrapped between words, and names after hyphens, slashes and
-    underscores.
+    If it is wider than the console, columns are left out and named in a line below: `omit_first`
+    (indices, in order), then figures from the right, but not the first. Figures and words stay
+    whole: long texts are wrapped between words, and names after hyphens, slashes and underscores.
     """
     count = len(header) if text_columns is None else text_columns
     columns = list_columns(header, rows, count)
@@ -285,10 +278,7 @@ def print_table(
 
 
 def sum_widths(widths: Iterable[int], gap: int = _WIDE_GAP) -> int:
-    """Return the width in characters of a table whose columns have these `widths`.
-
-    `gap` is the space between columns.
-    """
+    """Return the width in characters of a table with these column widths, `gap` between columns."""
     found = [*widths]
     return sum(found) + gap * (len(found) - 1) + 2
 

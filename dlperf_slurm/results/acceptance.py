@@ -105,10 +105,9 @@ def compare_with_reference(
 ) -> Acceptance:
     """Compare each case of a run with a reference, and accept or reject it.
 
-    `cases` are the outcomes of the run, `reference` the entries of the file `name`. `tolerance` is
-    the allowed slowdown (0.05: 5 %); None: the variation between the reference's own runs. A
-    measured case is judged by the test of `compare --fail-if-slower` against the reference's
-    repeats, slowed down by the tolerance.
+    `name` is the reference's file name. `tolerance` is the allowed slowdown (0.05: 5 %); None: the
+    variation between the reference's own runs. A measured case is judged by the test of `compare
+    --fail-if-slower` against the reference's repeats, slowed down by the tolerance.
     """
     pairs = [pair for entry in reference for pair in _match(manifest, cases, entry)]
     tolerances = _find_tolerances(pairs, tolerance)

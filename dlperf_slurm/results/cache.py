@@ -76,11 +76,10 @@ def evict_entries(kind: str, most: int) -> None:
 
 @cache
 def fingerprint_code() -> tuple[object, ...]:
-    """Return a fingerprint of the code that makes results and reports, for keys of the cache.
+    """Fingerprint the code that makes results and reports: versions, newest modification time.
 
-    It has versions and the newest modification time, because in a checkout the version does not
-    change with the code. Versions are those in the names of metadata folders: even
-    importlib.metadata is slow to import.
+    The time is included because in a checkout the version does not change with the code. Versions
+    are those in the names of metadata folders: even importlib.metadata is slow to import.
     """
     newest = max(
         os.stat(f"{folder}/{name}").st_mtime_ns  # noqa: PTH116
@@ -106,10 +105,7 @@ def _digest(made_of: object, content: memoryview) -> bytes:
 
 
 def decode(content: bytes, start: int = 0) -> Any:
-    """Unpickle built-in types and FootnoteTemplate, from index `start` of `content` on.
-
-    Any other class raises UnpicklingError.
-    """
+    """Unpickle built-in types and FootnoteTemplate from `start` on; UnpicklingError for others."""
     stream = io.BytesIO(content)
     stream.seek(start)
     return _Decoder(stream).load()

@@ -82,10 +82,9 @@ def declare_median(
     bounds: Optional[tuple[str, str]] = None,
     **printed: Any,
 ) -> Column:
-    """Declare a column of medians over samples, with columns of their interval and range.
+    """Declare columns of a median over samples, its interval, and its range, which files omit.
 
-    The range is not written to files. `bounds` are names for the interval's columns if they are not
-    the usual ones; `printed` says how tables print it: `header`, `form` and `missing` of Column.
+    `bounds` renames the interval's columns; `printed` has `header`, `form`, `missing` of Column.
     """
     return Column(
         name, NUMBER, unit, meaning, compute, bounds or with_bounds(name),
@@ -384,10 +383,9 @@ CASES: tuple[Column, ...] = (
 
 
 def aggregate_repeats(valid: "DataFrame", cases: "Index") -> "dict[str, DataFrame]":
-    """Aggregate the columns of repeats that columns of cases need, by name of the aggregation.
+    """Aggregate columns of valid repeats that columns of cases need, by name of the aggregation.
 
-    Names are "max", "median" etc.; each frame has a row for each case id of `cases`. `valid` are
-    the repeats with a valid record.
+    Names are "max", "median" etc.; each frame has a row for each case id of `cases`.
     """
     used: dict[str, set[str]] = {}
     for column in CASES:

@@ -89,20 +89,16 @@ class RepeatAggregate:
 
 
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
-    """Return a formula for median, interval and range of a quantity, multiplied by `factor`.
+    """Return a formula for median, interval and range of a column of samples, times `factor`.
 
-    `quantity` is a column of samples, such as "samples_per_s". The formula returns a data frame
-    [cases, (value, low, high, min, max)].
+    The formula returns a data frame [cases, (value, low, high, min, max)].
     """
     parts = ["median", "low", "high", "min", "max"]
     return lambda cases, inputs: factor * inputs.medians[quantity][parts]
 
 
 def scaled_median_of(quantity: str, factor: "Callable[[Cases], Series]") -> Compute:
-    """Return a formula for median, interval and range of a quantity, times a factor per case.
-
-    It returns a data frame as that of `median_of`; `factor` computes a column of the cases.
-    """
+    """Return a formula like that of `median_of`, with a factor per case, computed by `factor`."""
     return lambda cases, inputs: median_of(quantity)(cases, inputs).mul(factor(cases), axis=0)
 
 
@@ -169,10 +165,7 @@ def divide_by_peak(kind: str) -> "Callable[[Cases], Series]":
 
 
 def compute_deviation(cases: Cases, inputs: CaseInputs) -> "Series":
-    """Return each case's sample standard deviation (n - 1) of top-1 accuracy over its seeds.
-
-    Missing for fewer than two seeds.
-    """
+    """Return sample standard deviations (n - 1) of top-1 accuracy over seeds; missing below two."""
     known = inputs.valid[inputs.valid.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
     return inputs.plan.index.to_series().map(found).astype(NUMBER)
@@ -230,10 +223,7 @@ def of_slowest_device(column: str) -> Compute:
 
 
 def median_of_all_reduces(column: str) -> Compute:
-    """Return a formula for the median of a column of `sums`, over all repeats of a case.
-
-    Only all-reduces of the size of the gradients count.
-    """
+    """Return a formula: median of a column of `sums` over a case's all-reduces of gradient size."""
 
     def compute(cases: Cases, inputs: CaseInputs) -> "Series":
         own = inputs.frames.sums[inputs.frames.sums.of_gradients]

@@ -115,10 +115,7 @@ class RunFrames:
 
 
 def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
-    """Summarize the records and step times of a case as rows of the run's data frames.
-
-    Returns them by name of the frame, and the arrays of step times.
-    """
+    """Summarize a case as rows by name of the run's data frame, and the arrays of step times."""
     import numpy
 
     case = outcomes.case

@@ -158,10 +158,7 @@ class Attempts:
     def map_cases(
         self, function: Callable[[CaseOutcomes], Value], cases: Sequence[PlannedCase]
     ) -> Iterator[Value]:
-        """Yield the function's value for each case, which several processes read and compute.
-
-        The order is that of `cases`.
-        """
+        """Yield the function's value for each case, in order; several processes compute them."""
         repeats = sum(len(self.list_repeats(case)) for case in cases)
         least = max(1, WORTH_A_PROCESS * len(cases) // max(1, repeats))
         # import before forking, so that the processes need not do it
@@ -190,10 +187,7 @@ def find_attempts(run: Run) -> Attempts:
 
 
 def collect_outcomes(run: Run) -> list[CaseOutcomes]:
-    """Read the outcomes of all cases of a run, in the order of its plan, from its records.
-
-    The scheduler is not asked.
-    """
+    """Read the outcomes of a run's cases from its records (no scheduler), in the plan's order."""
     attempts = find_attempts(run)
     repeats = [attempts.list_repeats(case) for case in run.manifest.cases]
     planned = [(case, n) for case, own in zip(run.manifest.cases, repeats) for n in own]

@@ -141,10 +141,7 @@ def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFram
 
 
 def cast(values: "Series", dtype: str) -> "Series":
-    """Convert a column to the pandas type `dtype`.
-
-    Times are parsed from text in TIME_FORMAT; invalid ones are missing.
-    """
+    """Convert a column to a pandas type; times are text in TIME_FORMAT, missing if invalid."""
     from pandas import Timestamp, to_datetime
 
     # compare names: pandas considers its own `str` type equal to "string"

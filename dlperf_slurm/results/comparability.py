@@ -68,18 +68,14 @@ def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
 
 
 def list_work(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Return the distinct values of each path in WORK over a case's records, by path.
-
-    A path is that of an attribute of Record which determines the work, such as the model's sizes.
-    """
+    """Return the distinct values of each path in WORK over a case's records, by path."""
     return {path: _list_distinct(map(attrgetter(path), records)) for path in WORK}
 
 
 def find_other_work(a: Facts, b: Facts) -> str:
     """Describe how the work of two runs of a case differs, such as other model sizes; "" if equal.
 
-    `a` and `b` are from `list_work`. Repeats of a run that did different work count as a
-    difference.
+    `a` and `b` are from `list_work`. Repeats of a run that did different work are a difference.
     """
     differences = []
     for path in WORK:
@@ -90,10 +86,7 @@ def find_other_work(a: Facts, b: Facts) -> str:
 
 
 def list_provenance(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Return the distinct values of each version, machine fact and setting over a case's records.
-
-    They are by name; a record without a value counts as "none".
-    """
+    """Return a case's distinct values of each version, machine fact and setting, or "none"."""
     described = [_describe_provenance(record) for record in records]
     return {
         name: _list_distinct(facts.get(name, "") for facts in described)

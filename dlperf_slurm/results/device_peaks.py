@@ -51,8 +51,7 @@ PUBLISHED: dict[str, tuple[float, float, float, float]] = {
 def find_published_tflops(device_name: str) -> dict[str, float]:
     """Return the vendor's peaks of a device such as "NVIDIA H200": TFLOP/s by number format.
 
-    Formats ("fp32", "bf16", ...) that it does not support are left out; {} if the device is unknown
-    or a MIG instance.
+    Only formats ("fp32", ...) that it supports; {} if the device is unknown or a MIG instance.
     """
     if "MIG" in device_name:
         return {}

@@ -43,10 +43,7 @@ class Footnotes:
 
     @property
     def texts(self) -> list[str]:
-        """The footnotes' texts in the order of their numbers; final once all tables are made.
-
-        Footnotes with the same number are one text, with ranges of their figures.
-        """
+        """The texts in order of number, with ranges of figures; final once all tables are made."""
         return [_merge(form, notes) for form, notes in self._notes.items()]
 
 

@@ -31,8 +31,7 @@ def find_worst(outcome: Outcome) -> Optional[CpuUse]:
 def is_noisy(outcome: Outcome) -> bool:
     """Return whether other users disturbed a repeat; False without a valid record.
 
-    They did if they used CPUs during the measured steps, or a GPU before them, or if a hypervisor
-    withheld CPU time.
+    Others used CPUs during the measured steps or a GPU before, or a hypervisor withheld CPU time.
     """
     if outcome.record is None:
         return False
@@ -46,10 +45,7 @@ def is_noisy(outcome: Outcome) -> bool:
 
 
 def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
-    """Yield footnotes on other users' processes, steal time and earlier GPU users, if any.
-
-    They are about the valid repeats.
-    """
+    """Yield notes on other users' processes, steal time and earlier GPU users in valid repeats."""
     valid = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
     worst = [use for use in map(find_worst, valid) if use is not None]
     beside = [use for use in worst if use.has_other_processes]
@@ -101,10 +97,7 @@ def _describe_gpus(valid: Sequence[Outcome]) -> Iterator[Note]:
 
 
 def list_other_processes(outcome: Outcome) -> Optional[str]:
-    """Return the other processes on the most affected host: "python 35 %, gcc 4 %"; None if none.
-
-    The figures are shares of the machine's CPU time.
-    """
+    """Return the most affected host's other processes: "python 35 %" of CPU time; None if none."""
     worst = find_worst(outcome)
     if worst is None or not worst.has_other_processes:
         return None
@@ -149,7 +142,6 @@ def list_disturbed_repeats(repeats: "DataFrame") -> list[str]:
     """List the repeats that others disturbed, each as a line with the other processes.
 
     The lines are for the user's terminal alone: reports, which are sent on, do not name them.
-    `repeats` is the data frame of repeats.
     """
     noisy = repeats[
         (repeats.other_processes.fillna("") != "") | (repeats.gpu_users.fillna("") != "")

@@ -46,10 +46,7 @@ def describe_variants(rows: "DataFrame", axes: Collection[str] = VARIANTS) -> "D
 
 
 def join_words(words: "DataFrame", *before: "Series") -> "Series":
-    """Join the non-empty texts of each row with spaces; the columns `before` come first.
-
-    `words` are the other columns.
-    """
+    """Join the non-empty texts of each row with spaces; the columns `before` come first."""
     from pandas import Series
 
     columns = [*before, *(words[name] for name in words)]
@@ -111,10 +108,7 @@ def list_axes(axes: Axes) -> dict[str, Any]:
 # cached, as it lists the folder of models
 @cache
 def get_unit(model: str, own: str = "") -> str:
-    """Return the unit of a model's throughput, such as images/s.
-
-    `own` is what a sample is in a script of the user, whose model is not one of this tool.
-    """
+    """Return a throughput unit, such as images/s; `own` is what samples of a user's script are."""
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else own or "samples"
     return f"{unit}/s"
 

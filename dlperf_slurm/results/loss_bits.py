@@ -34,9 +34,8 @@ def compare_bits(
 ) -> None:
     """Compare the losses and weights of one case's repeats between nodes, and add to `verdicts`.
 
-    `records` and `kinds` (hardware) are by node. Nodes are compared bitwise with those of their
-    kind that have the same software; more than half of them must have computed the same bits in all
-    of their blocks.
+    Nodes are compared with those of their kind (hardware) that have the same software. More than
+    half of them must have computed the same bits in all of their blocks.
     """
     groups: dict[object, dict[str, list[Record]]] = {}
     for node, own in records.items():
@@ -68,10 +67,7 @@ def compare_bits(
 
 
 def is_deterministic(record: Record) -> bool:
-    """Return whether a repeat was run with the switch for deterministic kernels.
-
-    False for imported logs.
-    """
+    """Return whether a repeat had deterministic kernels switched on; False for imported logs."""
     return record.platform.get(f"env.{SWITCH}") == "1" and not record.case.log_format
 
 

@@ -60,10 +60,7 @@ def describe_models(models: "Series", parameters: "Series", counts: "Series") ->
 
 
 def describe_devices(cases: "DataFrame") -> str:
-    """Describe the devices of the measured cases: "up to 16x NVIDIA H200, 2 nodes".
-
-    "up to" if cases used different numbers; "" without a measured case.
-    """
+    """Describe the devices of the measured cases: "up to 16x NVIDIA H200, 2 nodes"; "" if none."""
     known = [
         one for one in zip(list_values(cases.hardware), list_values(cases.world_size)) if one[0]
     ]

@@ -45,11 +45,10 @@ class Difference:
 
 
 def read_node_facts(runs: Iterable[tuple[Manifest, Sequence[CaseOutcomes]]]) -> NodeFacts:
-    """Return the last recorded value of each fact of each node: {scope: {fact: {node: value}}}.
+    """Return the last recorded value of each fact of each node.
 
-    The scope is (run id, case id), or ("", "") for facts of the machine. A failed repeat counts
-    only on nodes without others: a failed record was written outside the ranks' container, so that
-    its missing facts mean nothing.
+    A failed repeat counts only on nodes without others: a failed record was written outside the
+    ranks' container, so that its missing facts mean nothing.
     """
     found: dict[Scope, dict[str, dict[str, str]]] = {}
     told = [
@@ -95,10 +94,7 @@ def _list_troubles(record: Record, node: str) -> dict[str, str]:
 
 
 def name_kinds(facts: NodeFacts) -> dict[str, str]:
-    """Return each node's kind of hardware: the values of the facts KIND that differ between nodes.
-
-    "" if all nodes have the same.
-    """
+    """Return each node's kind: the values of KIND that differ between nodes; "" if none do."""
     own = [facts.get(_MACHINE, {}).get(name, {}) for name in KIND]
     names = [values for values in own if len({*values.values()}) > 1]
     return {

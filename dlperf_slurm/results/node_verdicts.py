@@ -245,10 +245,7 @@ def decide_verdict(
 
 
 def is_open(problem: str) -> bool:
-    """Return whether a repeat with this problem may still get a record.
-
-    Its array task is not submitted, has not ended or was cancelled.
-    """
+    """Return whether a record may still follow: a cancelled, unsubmitted or unfinished task."""
     return problem in (NOT_SUBMITTED, NO_RECORD_YET) or problem.startswith(_CANCELLED)
 
 

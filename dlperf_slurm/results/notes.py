@@ -170,10 +170,7 @@ def _describe_printed(outcomes: CaseOutcomes) -> list[str]:
 
 
 def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
-    """Return notes on cases with too few independent samples for an interval of their median.
-
-    Each is (case id, scope, note).
-    """
+    """Return notes on cases with too few independent samples for an interval of their median."""
     needed = count_needed_samples()
     few = cases[cases.values_measured.between(1, needed - 1)]
     return [
@@ -213,10 +210,7 @@ def describe_missing_interval(curve_points: int) -> Note:
 
 
 def describe_sizes(cases: "DataFrame") -> list[NoteRow]:
-    """Return notes on speedups whose baseline was measured with another batch size per device.
-
-    Only runs that search for a batch size have them.
-    """
+    """Return notes on speedups whose baseline was measured with another batch size per device."""
     if not cases.has_batch_search.any():
         return []
     sizes = cases.batch_sizes_measured
@@ -278,7 +272,6 @@ def describe_slow_machines(
 
     `ranks` has the median step of each rank and repeat. Hosts are compared with each other, and
     devices with those of the same host; a host with a slow device is not reported itself.
-    `find_slow` is the statistical test.
     """
     devices = _group_comparable(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
     by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False, observed=True)

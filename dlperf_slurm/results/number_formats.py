@@ -24,10 +24,7 @@ class ScaledFormat:
     digits: int = 0
 
     def write(self, value: float) -> str:
-        """Format a value given in the data frame's unit as a number in the printed unit.
-
-        The unit's name is not added.
-        """
+        """Format a value of the data frame in the printed unit, without the unit's name."""
         if self.last_place is None and self.digits:
             return write_digits(self.factor * value, self.digits)
         if self.last_place is None:

@@ -29,8 +29,7 @@ class Power(NamedTuple):
 def get_power(repeats: int, spread: float, slowdown: float, tests: int, is_paired: bool) -> Power:
     """Return the statistical power of a comparison of two runs, from the cache or by simulation.
 
-    The parameters are those of `stats.power.compute_power`; with the power comes the smallest
-    slowdown that is detected surely. Errors of the cache are ignored.
+    The parameters are those of `stats.power.compute_power`. Errors of the cache are ignored.
     """
     key = (repeats, spread, slowdown, tests, is_paired)
     name = hashlib.blake2b(ascii(key).encode(), digest_size=16).hexdigest()

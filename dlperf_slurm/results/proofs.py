@@ -63,8 +63,7 @@ def load_proofs(results_dir: Path) -> list[FoundProof]:
 def name_proofs(results: Results, proofs: Sequence[FoundProof]) -> Results:
     """Return the results with the column `parity_proof`, and a note on each case without a proof.
 
-    A proof shows that a case computes what PyTorch computes. If no case has one there are no notes,
-    because the headline says so once.
+    If no case has a proof there are no notes, because the headline says so once.
     """
     from pandas import DataFrame, Series, concat
 

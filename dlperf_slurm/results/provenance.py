@@ -151,10 +151,7 @@ def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
 
 
 def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
-    """Yield a warning if Slurm showed each rank only its own GPU.
-
-    NCCL may then not have used NVLink.
-    """
+    """Yield a warning if Slurm showed each rank only its own GPU: NCCL may not have used NVLink."""
     told = dict.fromkeys(
         f"{name}={record.job[name]}"
         for record in records
@@ -171,10 +168,7 @@ def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
 
 
 def list_facts(records: Iterable[Record]) -> list[Fact]:
-    """Return the facts of a case, with their values by host and repeat; "" where not reported.
-
-    Facts are versions and what is known about the machines.
-    """
+    """Return a case's facts (versions, machines), values by host and repeat; "" if unreported."""
     told = [
         (host, record.case.repeat, facts)
         for record in records
@@ -197,20 +191,14 @@ def list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def list_shared(facts: Iterable[Fact]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, value, description) of each fact; the latter two are "" if values differ.
-
-    They may differ between hosts or repeats.
-    """
+    """Yield (name, value, description) of facts; the latter two "" if hosts or repeats differ."""
     for fact in facts:
         (value, *_), is_shared = fact.seen, fact.is_shared
         yield fact.name, value if is_shared else "", fact.describe() if is_shared else ""
 
 
 def describe_own_differences(facts: Iterable[Fact]) -> Iterator[str]:
-    """Yield a note on facts that differ between hosts, and one on those between repeats.
-
-    `facts` are those of one case.
-    """
+    """Yield a note on a case's facts that differ by host, and one on those that do by repeat."""
     differing = [fact for fact in facts if not fact.is_shared]
     for who, is_by_host in (("hosts", True), ("repeats", False)):
         texts = [fact.describe() for fact in differing if fact.is_by_host == is_by_host]

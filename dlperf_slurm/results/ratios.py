@@ -33,20 +33,16 @@ Ratio = tuple[float, float, float]
 
 
 def compute_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
-    """Divide the median of the second sample by that of the first, with an interval if possible.
+    """Divide the median of the second sample by that of the first; neither is empty.
 
-    Neither is empty. The interval has joint confidence with those of a curve's other points,
-    `curve_points` in total.
+    The interval, if any, has joint confidence with a curve's other points, `curve_points` in total.
     """
     interval = compute_ratio_interval(first, second, _share_confidence(curve_points))
     return _add_ends(compute_median(second) / compute_median(first), interval)
 
 
 def take_paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
-    """Return the median ratio second / first of paired values, with an interval if possible.
-
-    Value i of one sample belongs to value i of the other; neither is empty.
-    """
+    """Return the median ratio second / first of non-empty pairs, with an interval if possible."""
     interval = signed_rank.compute_ratio_interval(first, second)
     return _add_ends(signed_rank.estimate_ratio(first, second), interval)
 
@@ -129,10 +125,7 @@ def compute_ratios(
 
 
 def find_smallest_topologies(cases: "DataFrame") -> "Series":
-    """Return the id of the same training case on the smallest measured topology, by case id.
-
-    Missing for inference and without a measured one.
-    """
+    """Find the id of the same training on the smallest measured topology, if any, by case id."""
     training = cases[cases["mode"] == TRAIN].sort_values(["world_size", "nodes"], kind="stable")
     alike = [*leave_out("topology", "batch_size_per_device"), "fixed_batch_size"]
     return find_baselines(cases, training, alike)
@@ -222,10 +215,9 @@ def find_data_on_device(cases: "DataFrame") -> "Series":
 
 
 def find_full_trainings(cases: "DataFrame") -> "Series":
-    """Return the id of the training to accuracy in the reference precision, by case id.
+    """Find the id of the training to accuracy in the reference precision, if any, by case id.
 
-    It has the same batch size, or else any batch size if there is only one such training; missing
-    if there is none.
+    At the same batch size, or else at any batch size if there is only one such training.
     """
     trained = cases[(cases.planned_epochs > 0) & (cases.repeats_measured > 0)]
     if trained.empty:

@@ -43,10 +43,7 @@ class MeasuredCase(TomlModel):
 
     @property
     def units(self) -> tuple[float, ...]:
-        """The independent throughputs in samples/s: one per block, or all values without blocks.
-
-        That of a block is the median.
-        """
+        """The independent throughputs in samples/s: block medians, or all values without blocks."""
         blocks = self.samples_per_s
         return blocks[0] if len(blocks) == 1 else tuple(map(compute_median, blocks))
 
@@ -72,10 +69,9 @@ class ReferenceCase(TomlModel):
         return self
 
     def compute_level(self, world_size: int) -> float:
-        """Return the expected throughput in samples/s of all devices.
+        """Return the expected throughput of all devices in samples/s.
 
-        It is the contract's figure per device times `world_size`, or the geometric mean of the
-        runs' medians.
+        It is the figure per device x `world_size`, or the geometric mean of the runs' medians.
         """
         if self.at_least_samples_per_s_per_device is not None:
             return world_size * self.at_least_samples_per_s_per_device
@@ -156,10 +152,9 @@ def serialize_reference(runs: Sequence[tuple[Manifest, Sequence[CaseOutcomes]]])
 def list_facts(
     runs: Sequence[tuple[Manifest, CaseOutcomes]],
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Return the work and the machine facts of a case over several runs: two dicts by name.
+    """Return the work and machine facts of a case over runs: two dicts of distinct texts by name.
 
-    The values are lists of distinct texts. The machine facts include the versions of the tool and
-    the site names.
+    The machine facts include the versions of the tool and the site names.
     """
     records = [record for _, outcomes in runs for record in outcomes.records]
     tools = {"dlperf_slurm": sorted({manifest.tool for manifest, _ in runs}),

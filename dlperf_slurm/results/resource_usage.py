@@ -51,8 +51,7 @@ def list_usage_notes(records: Sequence[Record]) -> list[Note]:
 def _is_peak_memory_unknown(record: Record) -> bool:
     """Return whether any rank that should report its peak of memory does not.
 
-    Ranks of this tool's worker on GPUs should; logs of external scripts never do. False if nothing
-    of the usage is known (`is_usage_known`).
+    Ranks of the worker on GPUs should, logs of external scripts never. False if no usage is known.
     """
     return (
         record.case.device == "cuda"

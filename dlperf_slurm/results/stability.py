@@ -36,10 +36,7 @@ MIN_STALLED_SHARE = 0.02
 
 
 def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
-    """Return warnings about a case; [] if its steps and repeats are stable, or too few to judge.
-
-    They are on slow steps, varying repeats, other users, and CPUs and GPUs that ranks could use.
-    """
+    """Return warnings about a case; [] if its steps and repeats are stable, or too few to judge."""
     series = [o.step_seconds for o in outcomes.outcomes if o.step_seconds]
     return [
         *_describe_short_windows(outcomes),

@@ -43,10 +43,7 @@ def remove_drift(
 
 
 def compute_tails(first: Sequence[float], second: Sequence[float], ratio: float = 1.0) -> Tails:
-    """Test the hypothesis that the second value of each pair is `ratio` times the first one.
-
-    Returns the p-values of both one-sided tests: a small `lower` means that the ratio is smaller.
-    """
+    """Test the hypothesis that the second value of each pair is `ratio` times the first one."""
     averages = list_averages(first, second) - math.log(ratio)
     # a Walsh average of 0 counts half; the statistic is the number of positive ones
     positive = float((averages > _TOLERANCE).sum() + (abs(averages) <= _TOLERANCE).sum() / 2)

@@ -51,8 +51,7 @@ class Stalls:
 def list_stalls(step_seconds: Sequence[float]) -> list[int]:
     """List the indices of the stalls among the times of one rank's measured steps, in any unit.
 
-    A stall is a step that took more than STALL_FACTOR times the median step. Long steps at the very
-    beginning are not stalls but warm-up, reported by `find_slow_stretch`.
+    They took over STALL_FACTOR times the median. Warm-up is not a stall: see `find_slow_stretch`.
     """
     return _list_stalls(step_seconds, STALL_FACTOR * statistics.median(step_seconds))
 
@@ -63,10 +62,7 @@ def _list_stalls(step_seconds: Sequence[float], limit: float) -> list[int]:
 
 
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
-    """Count the stalls (`list_stalls`) of one rank; find the longest, and their share of the time.
-
-    `step_seconds` are the times of the measured steps.
-    """
+    """Summarize one rank's stalls (`list_stalls`) in seconds: count, longest, and share of time."""
     median = statistics.median(step_seconds)
     stalled = [step_seconds[i] for i in _list_stalls(step_seconds, STALL_FACTOR * median)]
     if not stalled or median == 0:

@@ -66,8 +66,7 @@ class Product:
 def check_latencies(rows: Sequence[PrintedRow]) -> Iterator[Discrepancy]:
     """Yield findings in the latencies of rows.
 
-    Per row, percentiles must ascend, and speedups of throughput and latency must agree; throughput
-    x mean latency must be the batch size.
+    Percentiles must ascend, throughput x mean latency be the batch size, a row's speedups agree.
     """
     for row in rows:
         for check in (_check_order, _check_reference_order, _check_speedups):
@@ -87,8 +86,7 @@ def has_order(row: PrintedRow) -> bool:
 def list_compared(row: PrintedRow) -> list[PrintedCell]:
     """List the speedups of a row that are compared with each other, because inputs are not printed.
 
-    These are the speedups of throughput and mean latency if both are there, and those of
-    percentiles if there are two or more.
+    These are the speedups of throughput and mean latency, and those of two or more percentiles.
     """
     means = [name for name in (PRECISION_SPEEDUP, f"{LATENCY_AVG}_speedup") if name in row.cells]
     tails = [f"{name}_speedup" for name in _list_percentiles(row)]
@@ -146,8 +144,7 @@ def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
     """Yield the products throughput x mean latency that are checked against the batch size.
 
     A latency without a unit is in ms, or in s if this fits its table better. Tables whose median
-    ratio (`Product.ratio`) is far from 1 are left out: their throughput or latency is of something
-    else.
+    `ratio` is far from 1 are left out: their throughput or latency is of something else.
     """
     tables: dict[tuple[str, str], list[Product]] = {}
     for row in rows:
@@ -265,8 +262,7 @@ def _name_unit(product: Product) -> str:
 def has_unknown_devices(row: PrintedRow) -> bool:
     """Return whether a row's device count is unknown: in this project's latency tables.
 
-    These have it only in their heading. Rows of other tables without a device count are of one
-    device.
+    These have it only in the heading; in other tables, a row without a count is of one device.
     """
     latency = row.cells.get(LATENCY_AVG)
     return not row.devices and latency is not None and _is_ours(latency)

@@ -149,10 +149,7 @@ class PrintedRow:
 
     @property
     def printed_line(self) -> tuple[str, int, str, str]:
-        """The key of a printed line: (file, line, place at the publisher, table).
-
-        The line is 0 if the place is known.
-        """
+        """The line's key: (file, line, publisher's place, table); line is 0 if there is a place."""
         return (self.file, 0 if self.where else self.line, self.where, self.table)
 
     @property
@@ -160,10 +157,7 @@ class PrintedRow:
         return self.cells.get(SAMPLES_PER_S)
 
     def name_cell(self, cell: PrintedCell) -> str:
-        """Return a cell's name for messages: "COLUMN: framework, model, topology, batch size".
-
-        Precision, compiler and note follow; what is unknown is left out.
-        """
+        """Return a cell's name for messages: its column, and the known parts of its row."""
         words = [
             self.software or self.framework,
             self.model,
@@ -273,10 +267,7 @@ def make_finding(
 
 
 def measure_gap(one: RoundingInterval, other: RoundingInterval) -> float:
-    """Return the relative distance of two intervals; 0 if they overlap.
-
-    It is the higher one's lower end / the lower one's upper end - 1.
-    """
+    """Return the gap of two intervals: higher low end / lower high end - 1; 0 if they overlap."""
     low, high = (one, other) if one.high < other.high else (other, one)
     return max(0.0, float(high.low / low.high - 1)) if low.high > 0 else 0.0
 
@@ -304,9 +295,6 @@ def read_count(text: str) -> int:
 
 
 def format_value(value: Fraction, cell: PrintedCell) -> str:
-    """Format a value in the cell's unit, with two digits more than the cell has.
-
-    The digits show whether the value is above or below the cell's.
-    """
+    """Format a value in the cell's unit, two digits longer, to show if it is above or below it."""
     digits = max(_count_digits(cell.text) + 2, 0)
     return f"{float(value / (cell.scale or 1)):.{min(digits, 6)}f}"

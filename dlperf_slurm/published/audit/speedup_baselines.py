@@ -33,8 +33,7 @@ _SHARED: tuple[Callable[[PrintedRow], tuple[object, ...]], ...] = tuple(
 def derive_by_named_base(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
     """Yield the speedups over the only row with speedup 1, with the two cells to divide.
 
-    `checked` are the ids (`id(cell)`) of cells that other rules explain already; these are left
-    out.
+    `checked` are the ids (`id(cell)`) of cells that other rules explain already; they are left out.
     """
     done = set(checked)
     for quantity in (SPEEDUP, PRECISION_SPEEDUP):
@@ -79,9 +78,8 @@ def _derive_group(group: Sequence[PrintedRow], quantity: str) -> list[DerivedCel
 def derive_by_columns(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
     """Yield the speedups that are a ratio of two columns on their own line.
 
-    The two columns are those whose ratio fits most rows; a table where it fits fewer than half
-    gives none. `checked` are the ids (`id(cell)`) of cells that other rules explain already; these
-    are left out.
+    The two columns are those whose ratio fits most rows, at least half of the table's. `checked`
+    are the ids (`id(cell)`) of cells that other rules explain already; they are left out.
     """
     tables: dict[tuple[str, str, str], list[tuple[PrintedRow, PrintedCell]]] = {}
     for row in rows:

@@ -173,10 +173,7 @@ def format_place(row: PrintedRow) -> str:
 
 
 def check_speedups(derived: Sequence[DerivedCell]) -> Iterator[Discrepancy]:
-    """Yield a finding for each derived cell that is wrong, with the simplest reason.
-
-    A derived cell is a printed speedup or efficiency that can be recomputed from other cells.
-    """
+    """Yield a finding for each derived cell that is wrong, with the simplest reason."""
     neighbours = group_by(derived, lambda one: one.row.printed_line)
     for one in derived:
         finding = _check(one, neighbours[one.row.printed_line])

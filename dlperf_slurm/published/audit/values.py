@@ -152,8 +152,5 @@ def is_rate(text: str) -> bool:
 
 
 def read_size(values: Sequence[tuple[str, CellValue]]) -> str:
-    """Return the batch size printed after a throughput: "96" of "4664.10 bsz=96", or "".
-
-    `values` are (quantity, value) pairs of a row.
-    """
+    """Return the batch size in (quantity, value) pairs: "96" of "4664.10 bsz=96"; "" if none."""
     return next((value.batch_size for name, value in values if name == SAMPLES_PER_S), "")

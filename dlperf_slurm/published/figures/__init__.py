@@ -40,11 +40,10 @@ def find_source_file(name: str) -> Path:
 def read_source(name: str) -> "DataFrame":
     """Read the figures of a published source, such as "dlperf", in its order: [figures, columns].
 
-    Each figure (row) is one published throughput, with the published speedups and latencies that
-    belong to it. `framework`, `model`, `precision` and `compiler` have this project's names if
-    there is one; `software` has the publisher's. What was not printed is "", 0 or NaN. `table`
-    distinguishes the tables of a document, `where` is a figure's line in the publisher's
-    repository.
+    Each figure is one published throughput, with the published speedups and latencies that belong
+    to it. `framework`, `model`, `precision` and `compiler` have this project's names if there is
+    one; `software` has the publisher's. What was not printed is "", 0 or NaN. `table` distinguishes
+    the tables of a document, `where` is a figure's line in the publisher's repository.
 
     Raises InputError, which lists the known names, if `name` is not one.
     """

@@ -17,10 +17,7 @@ class Layout(Protocol):
     """A module of this package, named as in `report --layout`."""
 
     def lay_out(self, figures: "DataFrame") -> "Document":
-        """Return a document with the tables of a frame of figures, in this publisher's layout.
-
-        The frame has the columns in `parts.figures`.
-        """
+        """Return the tables of a frame of figures, which has the columns in `parts.figures`."""
 
 
 def list_layouts() -> list[str]:

@@ -254,11 +254,7 @@ def _join(*texts: str) -> str:
 def _note_missing(
     figures: Sequence[Figure], largest: Topology, is_scaled: bool, draft: Document
 ) -> None:
-    """Add notes to `draft` on what a model's summary lacks.
-
-    These are frameworks without a figure on `largest`, columns in mixed precision, and, unless
-    `is_scaled`, speedups.
-    """
+    """Add notes to `draft` on frameworks without a figure on `largest`, and on missing columns."""
     model = figures[0].model
     absent = {f.label: None for f in figures}
     for figure in figures:

@@ -54,11 +54,10 @@ _find_inference = attrgetter(*_TRAINING_KEY, "topology")
 
 
 def lay_out(figures: "DataFrame") -> Document:
-    """Return NVIDIA's tables, one per model, framework, compiler and pair of precisions.
+    """Make a table per model, framework, compiler and pair of a reduced and the full precision.
 
-    A pair is a reduced and the full precision. Training throughput comes first, then training to
-    accuracy, then inference. As NVIDIA averages epochs, throughputs and latencies of a run are
-    means over its repeats.
+    Training throughput comes first, then training to accuracy, then inference. As NVIDIA averages
+    epochs, throughputs and latencies of a run are means over its repeats.
     """
     draft = Document()
     is_own = figures.table == ""

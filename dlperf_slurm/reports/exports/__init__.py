@@ -22,8 +22,5 @@ def list_exports() -> list[str]:
 
 
 def load_export(name: str) -> Export:
-    """Return the module of an export format; raises ModuleNotFoundError for an unknown name.
-
-    The names are those of `list_exports`.
-    """
+    """Import an export format's module; ModuleNotFoundError for a name not in `list_exports`."""
     return cast(Export, import_module(f"{__name__}.{name}"))

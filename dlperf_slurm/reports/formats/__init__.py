@@ -48,8 +48,5 @@ def list_formats() -> list[str]:
 
 
 def load_format(name: str) -> ReportFormat:
-    """Return the module of a report format; raises ModuleNotFoundError for an unknown name.
-
-    The names are those of `list_formats`.
-    """
+    """Import a report format's module; ModuleNotFoundError for a name not in `list_formats`."""
     return cast(ReportFormat, import_module(f"{__name__}.{name}"))

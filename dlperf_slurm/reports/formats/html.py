@@ -64,10 +64,7 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 
 def make_page(report: Report, home: str = "") -> str:
-    """Render the report page as HTML 5, with all text escaped.
-
-    `home` is the address of a list of runs, "" for none.
-    """
+    """Render the page as HTML 5, with all text escaped; `home` links to a list of runs or is ""."""
     summary = report.summary
     notes = summary.footnotes
     overviews = make_overviews(summary.results, summary.marks, summary.manifest.created_at)

@@ -34,10 +34,7 @@ def write_document(
     paragraphs: Iterable[str] = (),
     links: Iterable[tuple[str, str]] = (),
 ) -> str:
-    """Format a document as Markdown: title, paragraphs, links, tables, and footnotes (`notes`).
-
-    `links` are (text, address).
-    """
+    """Format a title, paragraphs, links as (text, address), tables and footnotes as Markdown."""
     leads = [_make_link(escape_markdown(text), address) for text, address in links]
     blocks = [f"# {escape_markdown(title)}", *map(escape_markdown, paragraphs)]
     return _join([*blocks, *[" | ".join(leads)] * bool(leads), *list_blocks(tables)], notes)

@@ -53,10 +53,7 @@ class Plot:
 
 
 def list_for_page(plots: Iterable[Plot]) -> list[Plot]:
-    """Return the plots that the HTML page shows, as SVG only; kinds in KINDS_OF_PAGE are left out.
-
-    The page draws these kinds itself.
-    """
+    """Select the page's plots, SVG only, without KINDS_OF_PAGE, which the page draws itself."""
     shown = (plot for plot in plots if not plot.name.startswith(KINDS_OF_PAGE))
     return [replace(plot, file_svg=b"", pdf=b"", png=b"") for plot in shown]
 
@@ -114,10 +111,7 @@ def make_plot(
 
 
 def make_name(*texts: str) -> str:
-    """Make the stem of a file name from texts: lowercase ASCII, digits, `_`, `.` and `-`.
-
-    It has at most 120 characters.
-    """
+    """Make a file name's stem, at most 120 characters: lowercase ASCII, digits, `_`, `.`, `-`."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(texts)).strip("-.").lower()[:120]
 
 

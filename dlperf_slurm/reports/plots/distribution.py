@@ -139,8 +139,7 @@ def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
 def find_range(series: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return the ends of the time axis in ms, for lists of step times in seconds.
 
-    It begins at the fastest step and ends at a time that SHOWN_PERCENT of each case's steps do not
-    exceed.
+    From the fastest step to a time that SHOWN_PERCENT of each case's steps do not exceed.
     """
     ends = [sorted(steps)[(SHOWN_PERCENT * len(steps) - 1) // 100] for steps in series]
     return 1000 * min(map(min, series)), 1000 * max(ends)

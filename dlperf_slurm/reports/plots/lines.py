@@ -86,10 +86,7 @@ def is_wide_range(values: Sequence[float]) -> bool:
 
 
 def draw_chart(chart: Chart) -> "Figure":
-    """Draw a chart's series in one panel, or if there are more than MOST_LINES in one each.
-
-    Each such panel shows the other series faintly.
-    """
+    """Draw up to MOST_LINES series in one panel, or each of more in its own, the others faint."""
     if len(chart.series) <= MOST_LINES:
         return _draw_together(chart)
     figure, panels = open_panels(len(chart.series), chart.x_label, chart.y_label)
@@ -200,8 +197,7 @@ def _draw_ideal(axes: "Axes", chart: Chart) -> None:
 def set_scales(axes: "Axes", chart: Chart) -> None:
     """Set x ticks and scales of a panel.
 
-    The y axis begins at zero, or is logarithmic if x and y values both have a wide range and y is
-    no share.
+    The y axis begins at zero, or is logarithmic if x and y have a wide range and y is no share.
     """
     xs = [x for x, _ in chart.ticks]
     if is_wide_range(xs):

@@ -98,9 +98,6 @@ def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
 
 
 def list_largest(summary: Summary) -> list[str]:
-    """List the ids of the cases on the largest measured topology of each series.
-
-    A series is a line of a throughput table: framework and variant.
-    """
+    """List the case id on the largest measured topology of each series of the throughput tables."""
     rows = list_measured(THROUGHPUT.rows(summary.results))
     return list(rows.drop_duplicates(["table", "column"], keep="last").index)

@@ -27,8 +27,7 @@ Repeats = Mapping[str, Sequence[float]]
 def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional[Plot]:
     """Plot throughput over topologies, or single repeats if there is only one topology.
 
-    `title` and `rows` (cases) are those of a throughput table, `repeats` has throughputs by case
-    id. None without measured cases.
+    `rows` are a table's cases, `repeats` throughputs by case id. None without measured cases.
     """
     topologies, measured = list(place_topologies(rows)), list_measured(rows)
     if not topologies:
@@ -78,10 +77,7 @@ def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
 
 
 def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
-    """Plot speedup over device counts; None if no series was measured on two topologies.
-
-    `title` and `rows` (cases) are those of a throughput table.
-    """
+    """Plot a throughput table's speedups over devices; None if no series has two topologies."""
     if not has_scaling(rows):
         return None
     baselines, measured = _list_baselines(rows), list_measured(rows)
@@ -117,10 +113,7 @@ def _list_ideal(rows: "DataFrame") -> tuple[tuple[float, float], ...]:
 
 
 def plot_efficiency(title: str, rows: "DataFrame") -> Optional[Plot]:
-    """Plot scaling efficiency over device counts; None if no series has two topologies.
-
-    `title` and `rows` (cases) are those of a throughput table.
-    """
+    """Plot a throughput table's efficiency over devices; None if no series has two topologies."""
     if not has_scaling(rows):
         return None
     measured, (name, *_) = list_measured(rows), find_efficiencies(rows)

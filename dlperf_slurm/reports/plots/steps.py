@@ -228,10 +228,7 @@ def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str
 
 
 def plot_ranks(case: CaseSteps) -> Optional[Plot]:
-    """Plot step times of each rank as a heat map; None for a case with one rank.
-
-    It is of the case's repeat of median throughput.
-    """
+    """Plot ranks' step times in the median-throughput repeat as a heat map; None for one rank."""
     repeat = case.middle
     if len(repeat.seconds) < 2:
         return None
@@ -276,8 +273,7 @@ def _draw_ranks(repeat: RepeatSteps) -> "Figure":
 def list_row_names(repeat: RepeatSteps) -> list[tuple[int, str]]:
     """List (row, label) of the heat map's rows that get a label: "3 on node01" (rank, host).
 
-    That is each row, or with more than MOST_NAMES the first of each host; [] if these are still too
-    many.
+    Each row, or with more than MOST_NAMES the first of each host; [] if these are still too many.
     """
     rows = list(range(len(repeat.hosts)))
     if len(rows) > MOST_NAMES:

@@ -135,10 +135,7 @@ def _import_matplotlib() -> Any:
 
 
 def open_figure(width_inches: float, height_inches: float, is_by_hand: bool = False) -> "Figure":
-    """Open an empty figure, with matplotlib's constrained layout.
-
-    With `is_by_hand` there is no automatic layout.
-    """
+    """Open an empty figure, with matplotlib's constrained layout unless `is_by_hand`."""
     from matplotlib.figure import Figure
 
     size = (width_inches, height_inches)
@@ -243,10 +240,9 @@ def add_heading(
 
 
 def save_file(figure: "Figure", suffix: str, box: "tuple[float, float, float, float]") -> bytes:
-    """Return the box (x, y, width, height in inches) of a figure as "svg", "pdf" or "png" file.
+    """Return a box (x, y, width, height in inches) of a figure as "svg", "pdf" or "png" file.
 
-    Without dates, so that equal figures have equal files. A PNG is on white and at print
-    resolution, for slides and mails.
+    Equal figures have equal files. A PNG is on white and at print resolution, for slides and mails.
     """
     from matplotlib.transforms import Bbox
 

@@ -105,10 +105,7 @@ class ShownColumn:
 
 
 def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Interval]]:
-    """Return an interval per row, None where missing.
-
-    `names` are the columns of the low and the high ends; () gives None for all rows.
-    """
+    """Return each row's interval from columns `names` (low, high); None if missing, or for ()."""
     if not names:
         return [None] * len(rows)
     low, high = names
@@ -152,17 +149,13 @@ class FootnoteMarks:
     def number(self, label: Hashable, scopes: Iterable[str]) -> tuple[int, ...]:
         """Return the footnote numbers of a row for its notes in these scopes.
 
-        `label` is the row's label in its data frame, such as a case id; a scope says what a note is
-        about.
+        `label` is the row's label in its data frame, such as a case id.
         """
         notes = [note for scope in scopes for note in self._notes.get((label, scope), ())]
         return self.footnotes.number_all(dict.fromkeys(notes))
 
     def add(self, rows: "DataFrame", scopes: Iterable[str]) -> "DataFrame":
-        """Return the rows with a new column `marks`: the footnote numbers of notes in `scopes`.
-
-        A scope says what a note is about.
-        """
+        """Return the rows with a new column `marks`: footnote numbers of notes in `scopes`."""
         return rows.assign(marks=[self.number(label, scopes) for label in rows.index])
 
 

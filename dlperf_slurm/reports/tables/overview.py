@@ -142,8 +142,7 @@ def make_overviews(
 ) -> tuple[Overview, ...]:
     """Make the overviews: training of each model first, then inference of each.
 
-    `marks` numbers footnotes. `created_at` is the time of the run, for the subjects of tables; ""
-    for no subject.
+    `created_at` is the time of the run, for the subjects of tables; "" for no subject.
     """
     found = []
     for spec in (THROUGHPUT, LATENCIES):
@@ -199,10 +198,9 @@ def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
 
 
 def choose_rows(overview: Overview, limit: int) -> Overview:
-    """Return an overview with up to `limit` rows: the fastest of each framework first.
+    """Return an overview of up to `limit` rows: each framework's fastest, then the fastest others.
 
-    The rows left are filled with the fastest others. They are compared at the largest topology or
-    batch size that was measured.
+    They are compared at the largest topology or batch size that was measured.
     """
     rates = overview.read("samples_per_s")
     place = overview.measured_places[-1] if overview.measured_places else 0

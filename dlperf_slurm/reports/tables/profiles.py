@@ -51,10 +51,7 @@ def list_profiles(run: Run) -> list[Profile]:
 
 
 def make_profile_table(profiles: Sequence[Profile], cases: "DataFrame") -> Table:
-    """Make the table of a run's profiles, which compares each with the median of its case.
-
-    `cases` is the frame of cases.
-    """
+    """Make the table of a run's profiles, which compares each with the median of its case."""
     rows = [_make_row(profile, cases.samples_per_s[profile.case_id]) for profile in profiles]
     return make_table(
         "profiles",

@@ -133,9 +133,6 @@ def describe_software(versions: str, provenance: str, tool: str) -> str:
 
 
 def describe_machine(provenance: str) -> str:
-    """Return the names of the GPUs of a run, or of its CPUs; "" if neither is known.
-
-    `provenance` is the JSON of the column with this name.
-    """
+    """Name a run's GPUs, or else CPUs, from the JSON of its column `provenance`; "" if unknown."""
     facts = read_facts(provenance)
     return " and ".join(facts.get("gpu_models") or facts.get("cpu_model") or ())

@@ -28,11 +28,10 @@ def list_valid_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
 
 
 def group_comparable_nodes(records: Sequence[Record]) -> list[dict[str, float]]:
-    """Group the nodes that did the same work; return each group as {node: seconds}.
+    """Group nodes that did the same work; return each group as {node: seconds of measured steps}.
 
-    The seconds are those of the measured steps. A group is the nodes of one repeat (the slowest
-    rank of each), or the nodes that ran single-node repeats of the case: the first repeat of each
-    node, the second, and so on.
+    A group is the nodes of one repeat (the slowest rank of each), or the nodes that ran single-node
+    repeats of the case: the first repeat of each node, the second, and so on.
     """
     contests: list[dict[str, float]] = []
     alone: dict[str, list[float]] = {}

@@ -58,10 +58,9 @@ class RunCache:
 
 
 def read_run_cache(results_dir: Path) -> RunCache:
-    """Read the history entries of all runs in a results folder; InputError if it is unreadable.
+    """Read the history entries of a results folder, cached if valid; InputError if unreadable.
 
-    A run with a valid summary in the cache is not read again. If a summary cannot be stored, a
-    problem says so, and the next call reads the run again.
+    If a summary cannot be stored, a problem says so, and the next call reads the run again.
     """
     runs, problems = list_runs(results_dir)
     rows: list[EntryRow] = []

@@ -48,10 +48,9 @@ class Document:
     def index(
         self, figures: Iterable[Figure], find_key: Callable[[Figure], Key]
     ) -> dict[Key, Figure]:
-        """Return one figure for each key, the first measured; add a note with values not shown.
+        """Return one figure per key, the first measured or else the first; note values not shown.
 
-        `find_key` returns a figure's place in a table, such as its topology. If none was measured,
-        the first figure is returned.
+        `find_key` returns a figure's place in a table, such as its topology.
         """
         found = group_by(figures, find_key)
         chosen = {
@@ -139,8 +138,7 @@ def describe_sizes(figures: Iterable[Figure]) -> str:
 def list_footnotes(figure: Figure, column: Iterable[Figure]) -> tuple[Note, ...]:
     """Return a figure's footnotes, and one on its batch size if a `column` has several sizes.
 
-    That one is added only if the job chose the size itself: figures with different sizes did not do
-    the same work per step.
+    That one is added only if the job chose the size: such figures did different work per step.
     """
     sizes = {other.batch_sizes for other in column if other.batch_sizes}
     is_chosen = figure.batch_sizes not in ("", figure.batch_group)
@@ -176,10 +174,7 @@ def make_ratio_cell(value: Optional[float], base: Optional[float]) -> Cell:
 def make_layout_table(
     title: str, columns: Sequence[LayoutColumn], text_columns: int, caption: str
 ) -> Table:
-    """Make a table from equally long (header, cells) columns.
-
-    The first `text_columns` columns are texts, the others figures.
-    """
+    """Make a table of equally long (header, cells) columns; the first `text_columns` are texts."""
     headers, cells = zip(*columns)
     return make_table(title, headers, zip(*cells), text_columns, caption)
 

@@ -19,10 +19,7 @@ from dlperf_slurm.results.cases import Results
 
 
 def write_layout(report: Report, layout: str, folder: Path) -> Document:
-    """Write a run's tables in a published layout, as Markdown and LaTeX; return the document.
-
-    The files are `report-LAYOUT.md` and `.tex` in `folder`, the run's report folder.
-    """
+    """Write tables as report-LAYOUT.md and .tex to the run's report folder; return the document."""
     summary = report.summary
     document = lay_out_run(layout, summary.results)
     document.tables += summary.against

@@ -36,8 +36,7 @@ class PrecisionPair:
 def pair_precisions(figures: Sequence[Figure], draft: Document) -> list[PrecisionPair]:
     """Return pairs of a reduced and the full precision, one for each table.
 
-    If the figures have only one of the two, pairs have one member (the other is ""), and a note in
-    `draft` says so.
+    If the figures have only one of the two, the other is "", and a note in `draft` says so.
     """
     precisions = dict.fromkeys(figure.precision for figure in figures)
     measured = {figure.precision for figure in figures if figure.samples_per_s is not None}

@@ -102,10 +102,7 @@ class Chart:
 
     @property
     def placed_lines(self) -> list[tuple[ChartLine, list[ChartPoint]]]:
-        """Each line with its points in SVG coordinates.
-
-        Lines are shifted in x by multiples of `dodge`, so that their markers stand side by side.
-        """
+        """Each line with its points in SVG coordinates, shifted in x by a multiple of `dodge`."""
         middle, dodge = (len(self.lines) - 1) / 2, self.dodge
         return [
             (line, [*self._place_points(line, (number - middle) * dodge)])
@@ -190,10 +187,7 @@ class Chart:
 
 
 def list_ticks(highest: float, lowest: float = 0.0) -> list[float]:
-    """List round values at equal distances from `lowest` to `highest`, for ticks of an axis.
-
-    There are at most MOST_TICKS steps.
-    """
+    """List round, evenly spaced ticks from `lowest` to `highest`, in at most MOST_TICKS steps."""
     if highest <= lowest:
         return [lowest]
     span = highest - lowest

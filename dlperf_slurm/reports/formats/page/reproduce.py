@@ -12,8 +12,7 @@ _PROGRAM = "dlperf-slurm"
 def write_command(manifest: Manifest, matrix_toml: str) -> str:
     """Return shell commands that write the matrix file and repeat the command that made the run.
 
-    The path of the matrix is replaced by a file in the working directory. Without a matrix ("")
-    only the command is returned.
+    The matrix is a file in the working directory; without one ("") only the command is returned.
     """
     arguments = list(manifest.command[1:])
     if not matrix_toml:

@@ -62,10 +62,7 @@ class HtmlTable:
         return Markup(f' style="--marks:{marks}"' if marks > 1 else "")
 
     def pad(self, column: int, cell: Cell) -> str:
-        """Return the digits that align a number at its column's decimal point: "00", ".00", or "".
-
-        The page shows them invisibly.
-        """
+        """Return invisible digits that align a number at the decimal point: "00", ".00", or ""."""
         if cell.figure is None or not cell.text or isinstance(cell.value, tuple):
             return ""
         places = count_places(cell.text)
@@ -113,10 +110,7 @@ def make_html_table(table: Table, table_id: str, footnotes: Sequence[str]) -> Ht
 def make_html_tables(
     tables: Iterable[Table], name: str, footnotes: Sequence[str]
 ) -> list[HtmlTable]:
-    """Make the HTML models of tables, with the ids `name`-1, `name`-2, ...
-
-    `footnotes[n - 1]` is footnote n of all tables.
-    """
+    """Make tables' HTML models, ids `name`-1, `name`-2, ...; footnote n is `footnotes[n - 1]`."""
     return [
         make_html_table(table, f"{name}-{number}", footnotes)
         for number, table in enumerate(tables, start=1)
