@@ -114,10 +114,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **keywords})
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        """Parse the arguments of a command; exit with the command's usage if one is unknown.
-
-        Parameters and result are those of argparse.
-        """
+        """Parse the arguments as argparse does; exit with the command's usage if one is unknown."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             from dlperf_slurm.cli.unknown_words import describe_unknown_arguments

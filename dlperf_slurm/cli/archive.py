@@ -52,10 +52,7 @@ def run_archive(options: argparse.Namespace) -> None:
 
 
 def refuse_unfinished(run: "Run") -> None:
-    """Raise InputError, which says how to end the run, if array tasks of the run have not ended.
-
-    Raises SchedulerError if Slurm does not answer.
-    """
+    """Raise InputError if array tasks have not ended, SchedulerError if Slurm does not answer."""
     from dlperf_slurm.scheduler.state import count_states
     from dlperf_slurm.scheduler.track import Tracker
 

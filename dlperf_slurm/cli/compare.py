@@ -46,8 +46,7 @@ def add_commands(commands: "Commands") -> None:
 def run_compare(options: argparse.Namespace) -> None:
     """Print the comparison of two runs, and write the files that options name.
 
-    With --fail-if-slower, raises SlowerError, InconclusiveError or CasesFailedError as
-    `guard_comparison` does.
+    With --fail-if-slower, raises SlowerError, InconclusiveError or CasesFailedError.
     """
     from dlperf_slurm.jobs.archives import find_readable_run
     from dlperf_slurm.reports.regression_check import guard_comparison, parse_percent

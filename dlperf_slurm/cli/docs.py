@@ -30,10 +30,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_docs(options: argparse.Namespace) -> None:
-    """Print a page of the documentation, or a section, as Markdown; without a page, list the pages.
-
-    On a terminal, it is formatted and shown in a pager.
-    """
+    """Print a page or section as Markdown (formatted, paged on a terminal), or list the pages."""
     pages = {path.stem: path for path in sorted(_find_folder().glob("*.md"))}
     if options.page is None:
         for name, path in pages.items():

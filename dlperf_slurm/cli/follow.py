@@ -45,9 +45,8 @@ def follow_run(
 ) -> None:
     """Follow a run to its end as `follow_to_end` does, then print and write its report.
 
-    `before` are the array tasks (`RunTask.marker`) that ended before a retry; `is_own` is False for
-    a run that this user did not start here. Raises SchedulerError at the end if Slurm refused array
-    jobs.
+    `before` are the tasks (`RunTask.marker`) that ended before a retry; `is_own`: this user started
+    the run here. Raises SchedulerError at the end if Slurm refused array jobs.
     """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.cli.sweep import show_nodes

@@ -28,8 +28,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Add a command, or an action of one such as `env create`, and return its parser.
 
-    `commands` are argparse's subparsers, and `handler` runs the command. `text` is the help text,
-    above the options and in the list; by default that of COMMANDS.
+    `text` is the help text, above the options and in the list; by default that of COMMANDS.
     """
     text = text or COMMANDS[name][1]
     command = commands.add_parser(
@@ -50,10 +49,7 @@ def _make_formatter(prog: str) -> argparse.HelpFormatter:
 def add_actions(
     commands: "Commands", name: str, text: str = "", metavar: str = "ACTION"
 ) -> "Commands":
-    """Add a command that requires an action (`env create`); return what to add actions to.
-
-    `text` is the help text of the command, `metavar` the word for an action in it.
-    """
+    """Add a command that requires an action (`env create`); return what to add actions to."""
     command = add_command(commands, name, None, text)
     return command.add_subparsers(title=f"{metavar.lower()}s", metavar=metavar, required=True)
 

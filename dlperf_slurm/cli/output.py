@@ -47,10 +47,7 @@ class Recorder(PlainStream):
 
 @contextmanager
 def record_output() -> Iterator[list[str]]:
-    """Record in this context what is printed to standard output, and print it too.
-
-    Yields the list of texts, which have their terminal styles.
-    """
+    """Record standard output while printing it; yield the list of texts, with terminal styles."""
     recorder = Recorder(find_plain_output())
     with redirect_stdout(cast("TextIO", PlainStream(cast("TextIO", recorder)))):
         yield recorder.texts

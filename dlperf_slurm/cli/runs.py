@@ -193,10 +193,7 @@ def _print_plan(
 
 
 def run_render(options: argparse.Namespace) -> None:
-    """Stage a run directory without submitting it, and print the paths of its scripts.
-
-    This needs neither the cluster nor environments.
-    """
+    """Stage a run without submitting it (needs no cluster or environments); print script paths."""
     (run,) = stage_matrices(options, [check_matrix(options, is_to_run=False)])
     for group_id in run.list_group_ids():
         print(run.get_script_path(group_id))
@@ -206,9 +203,7 @@ def run_render(options: argparse.Namespace) -> None:
 def run_submit(options: argparse.Namespace) -> None:
     """Stage a run directory for each matrix, and submit the array jobs.
 
-    With --dry-run, only print the plan. Raises InputError for mistakes, EnvironmentMissingError for
-    a missing environment, SchedulerError if there is no Slurm, or if it does not answer or refuses
-    jobs.
+    --dry-run only prints the plan. Raises InputError, EnvironmentMissingError, SchedulerError.
     """
     options.matrix, second = _find_matrices(options)
     with print_result(options) as runs:
@@ -429,8 +424,7 @@ def submit_and_follow(
 ) -> None:
     """Submit the array jobs of a run; with `must_wait`, follow the run to its end and report.
 
-    `before` are the array tasks (`RunTask.marker`) that ended before a retry; `is_new`: the run was
-    just staged.
+    `before` are the markers of tasks that ended before a retry; `is_new`: the run was just staged.
     """
     from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import find_unsubmitted

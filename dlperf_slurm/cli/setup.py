@@ -217,10 +217,7 @@ def choose_device(options: argparse.Namespace) -> str:
 
 
 def resolve_frameworks(names: Sequence[str]) -> list[str]:
-    """Replace names of packages by those of their frameworks; print each replacement.
-
-    "torch", for instance, is the package of "pytorch". Returns all names.
-    """
+    """Replace package names ("torch") by framework names ("pytorch"), printing each; return all."""
     from dlperf_slurm.provision.environments.pins import PACKAGES
 
     for name in names:

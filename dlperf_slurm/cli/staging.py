@@ -68,8 +68,7 @@ def load_plan_of_cluster(
 ) -> "tuple[MatrixFile, LoadedSite, Plan]":
     """Load matrix, site and plan; raises SchedulerError if the cluster does not answer.
 
-    With --wait, a cluster that does not answer is asked again for RETRY_SECONDS. `nodes` are those
-    of a sweep.
+    With --wait, the cluster is asked again for RETRY_SECONDS. `nodes` are those of a sweep.
     """
     from dlperf_slurm.scheduler.sbatch_errors import is_no_answer
     from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, describe_silence
@@ -211,8 +210,7 @@ def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[st
     """Print and return the bad nodes of a site, according to the runs in `results`.
 
     Bad are slow nodes, and nodes that failed and since then have neither measured nor been booted;
-    nodes that have left the cluster are not returned. `clusters` is the site's setting, "" for this
-    host's cluster.
+    nodes that have left the cluster are not returned. `clusters` is the site's setting, or "".
     """
     from dlperf_slurm.jobs.failed_nodes import drop_usable_nodes
     from dlperf_slurm.jobs.run_directory import list_run_ids

@@ -124,8 +124,7 @@ def find_cache_dir() -> Path:
 def make_cache_dir(*parts: str) -> Path:
     """Make a private folder in the tool's cache folder, and return its path.
 
-    `parts` are the names below it. Raises OSError if that fails, and InputError if the home folder
-    is unknown, or the cache folder belongs to another user.
+    `parts` are names below it. Raises OSError, InputError (unknown home, or another user's folder).
     """
     return _make_private_dir(find_cache_dir(), *parts)
 
@@ -141,8 +140,7 @@ def find_state_dir() -> Path:
 def make_state_dir(*parts: str) -> Path:
     """Make a private folder in the tool's state folder, and return its path.
 
-    `parts` are the names below it. Raises OSError if that fails, and InputError if the home folder
-    is unknown, or the state folder belongs to another user.
+    `parts` are names below it. Raises OSError, InputError (unknown home, or another user's folder).
     """
     return _make_private_dir(find_state_dir(), *parts)
 
@@ -161,10 +159,7 @@ def _find_private_dir(variable: str, default: str) -> Path:
 
 
 def _make_private_dir(own: Path, *parts: str) -> Path:
-    """Make the folder `own`/`parts` and return its path; new folders have mode 0700.
-
-    `own` gets this mode also if it exists and belongs to this user. Raises OSError.
-    """
+    """Make the folder `own`/`parts`, with mode 0700 for new folders and `own`; return its path."""
     folder = own.joinpath(*parts)
     with file_permissions(PRIVATE_MASK):
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,10 +14,7 @@ from pydantic import BaseModel
 
 
 def describe_keys(schema: dict[str, Any], kind: type[BaseModel]) -> None:
-    """Add the docstrings of a class's fields, inherited ones too, to its JSON Schema, in place.
-
-    They become the descriptions of the keys.
-    """
+    """Add docstrings of a class's fields, also inherited, to its JSON Schema as descriptions."""
     for name, text in list_docstrings(kind).items():
         if name in schema.get("properties", {}):
             schema["properties"][name].setdefault("description", text)

@@ -25,8 +25,7 @@ _TOKEN = re.compile(
 def locate_keys(text: str) -> dict[KeyPath, int]:
     """Return the line number (from 1) of each key of a valid TOML text, by key path.
 
-    A key path is a tuple such as ("axes", "framework", 1). Each statement is parsed once and
-    separately, so the time is linear in the file's size.
+    A key path is a tuple such as ("axes", "framework", 1). The time is linear in the file's size.
     """
     found: dict[KeyPath, int] = {}
     table: KeyPath = ()
@@ -90,10 +89,7 @@ def _walk_paths(value: Any, path: KeyPath) -> Iterable[KeyPath]:
 
 
 def drop_indices(path: KeyPath, data: Any) -> KeyPath:
-    """Drop list indices from a key path where `data` has a single value instead of a list.
-
-    ("axes", "framework", 0) becomes ("axes", "framework") for `framework = "jax"`.
-    """
+    """Drop list indices from a key path where `data` has a single value instead of a list."""
     parts: list[Union[str, int]] = []
     for part in path:
         if isinstance(part, str):

@@ -31,10 +31,7 @@ class JobKind:
 
 
 def get_job_kind(axes: Axes) -> JobKind:
-    """Return the kind of job that runs a case with these axes, from a cache.
-
-    A kind of job is a framework, a gradient_sync and a topology.
-    """
+    """Return the kind of job (framework, gradient_sync, topology) of a case with these axes."""
     return _make_kind(axes.framework, axes.gradient_sync, axes.topology)
 
 

@@ -161,10 +161,7 @@ class Site(JobSettings):
         return int(self.umask or ("027" if self.group else "077"), 8)
 
     def find_dataset(self, name: str) -> DatasetLocation:
-        """Return where a data set is: as `[datasets]` defines it, else the folder data/NAME.
-
-        That folder is below the working directory.
-        """
+        """Return a data set's place by `[datasets]`, else data/NAME in the working directory."""
         named = self.datasets.get(name, DatasetLocation())
         if named.path is not None:
             return named
@@ -264,9 +261,8 @@ def load_site(
 ) -> LoadedSite:
     """Read, merge and validate the site file, the user's file, the matrix's [slurm] and `--set`.
 
-    `requested` is the name or path after `--site`, `assignments` the words after `--set`. Returns
-    the site, its name, and the layer that sets each value. Raises InputError with every mistake of
-    every layer, each with its file and line.
+    `requested` is the name or path after `--site`, `assignments` the words after `--set`. Raises
+    InputError with every mistake of every layer, each with its file and line.
     """
     path = choose_site_file(requested)
     site_file = read_toml(path)
@@ -321,10 +317,7 @@ def _parse_setting(text: str) -> TomlFile:
 
 
 def merge_site_layers(layers: Sequence[SettingsLayer]) -> tuple[TomlTable, dict[KeyPath, str]]:
-    """Merge layers of a site as `merge_layers`; raise InputError with all mistakes in them.
-
-    Returns the merged table, and the name of the layer that each value came from, by key path.
-    """
+    """Merge a site's layers as `merge_layers` does; raise InputError with all their mistakes."""
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, sources = merge_layers(layers)
     merged[OVERRIDE] = collect_overrides(layers)

@@ -112,9 +112,6 @@ class Case:
 
 
 def find_most_steps(axes: Axes) -> int:
-    """Return the largest number of steps, or generations, whose times fit in one file.
-
-    The file has the times of all ranks, and its size is limited.
-    """
+    """Return for how many steps, or generations, all ranks' times fit the size limit of a file."""
     per_step = axes.world_size * (axes.output_tokens if axes.is_generation else 1)
     return (ARRAY_LIMIT_BYTES - ARRAY_HEADER_BYTES) // (TIME_BYTES * per_step)

@@ -31,10 +31,7 @@ def write_json(
     value: "Union[Case, Record, Failure, Parity, Proofs]",
     is_synced: bool = True,
 ) -> None:
-    """Write `value` and the schema version as JSON, atomically; raises FileProblem if that fails.
-
-    With `is_synced`, the file also survives a crash of the machine.
-    """
+    """Write `value` with the schema version as JSON; otherwise as `write_file`."""
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}
     write_file(path, _format_json(data), is_synced=is_synced)
 
@@ -62,10 +59,7 @@ def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
 
 
 def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:
-    """Read the values of a versioned JSON file, not validated, without the schema version.
-
-    Raises FileProblem and FileNotFoundError as `read_json` does.
-    """
+    """Read a versioned JSON file, not validated, without its version; raises as `read_json`."""
     data = reading.read_json(path, root=root)
     if not isinstance(data, dict):
         raise ContractError(f"{path}: not a JSON object")

@@ -86,28 +86,19 @@ def format_node_work(work: NodeWork) -> str:
 
 
 def read_node_work(path: Path) -> NodeWork:
-    """Read a file of node work: the setup, checks and data copies that each node does.
-
-    Raises FileProblem if it is invalid, FileNotFoundError if it is missing.
-    """
+    """Read a file of node work; raises FileProblem if invalid, FileNotFoundError if missing."""
     return build_dataclass(NodeWork, reading.read_json(path), str(path), is_complete=True)
 
 
 def write_node_report(folder: Path, report: NodeReport) -> None:
-    """Write a node's report on its setup and checks into the attempt's folder.
-
-    Raises FileProblem if the file cannot be written.
-    """
+    """Write a node's report into the attempt's folder; raises FileProblem if that fails."""
     text = json.dumps(dataclasses.asdict(report), indent=1, sort_keys=True) + "\n"
     (folder / NODES_DIR).mkdir(exist_ok=True)
     write_file(folder / NODES_DIR / f"{report.node}.json", text.encode())
 
 
 def read_node_reports(folder: Path) -> List[NodeReport]:
-    """Read the reports of an attempt's nodes on their setup and checks, sorted by node name.
-
-    Raises FileProblem if one is invalid.
-    """
+    """Read an attempt's node reports, sorted by node name; raises FileProblem if one is invalid."""
     return [
         build_dataclass(
             NodeReport, reading.read_json(path, root=folder), str(path), is_complete=True

@@ -94,10 +94,7 @@ class Archive:
         yield io.BytesIO(self._read(path, limit))
 
     def open_kept(self, path: Path, limit: int) -> BinaryIO:
-        """Open a file of the archive in memory; the first call decompresses and keeps the file.
-
-        Raises FileNotFoundError and FileProblem as `open_member` does.
-        """
+        """Open a file, which the first call decompresses into memory; raises as `open_member`."""
         if path not in self.kept:
             self.kept[path] = self._read(path, limit)
         return io.BytesIO(self.kept[path])
@@ -112,10 +109,7 @@ class Archive:
             return read_member(file, self.members[name], limit, str(path))
 
     def list_names(self, path: Path) -> Set[str]:
-        """List the names in a folder, given by its path below the archive's path.
-
-        Raises FileNotFoundError if it does not exist.
-        """
+        """List the names in a folder below the archive's path; raises FileNotFoundError."""
         names = self.folders.get(self._find_name(path))
         if names is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -223,10 +217,7 @@ def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes
 
 
 def make_entry(name: str) -> zipfile.ZipInfo:
-    """Make a ZIP entry for a member `name`: a regular file of mode 0644, with a fixed time.
-
-    It is compressed, except for files of STORED_SUFFIXES, such as .npy and .zip.
-    """
+    """Make a ZIP entry of a file: mode 0644, a fixed time, compressed unless in STORED_SUFFIXES."""
     entry = zipfile.ZipInfo(name, _TIME)
     is_stored = name.endswith(STORED_SUFFIXES)
     entry.compress_type = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED

@@ -36,10 +36,7 @@ def open_folder(path: Path, root: Optional[Path] = None, is_made: bool = False) 
 
 
 def make_folder(path: Path, root: Path) -> None:
-    """Make a folder and its missing parents below `root`.
-
-    Raises FileProblem if a part of the path is a link or not a folder.
-    """
+    """Make a folder and its missing parents below `root`; raises FileProblem for a link or file."""
     with open_folder(path, root, is_made=True):
         pass
 
@@ -56,10 +53,7 @@ def file_permissions(mask: int) -> Iterator[None]:
 
 @contextmanager
 def run_permissions(run_path: Path) -> Iterator[None]:
-    """Set the umask in this context so that new files of a run get the permissions of its folder.
-
-    An archive counts as the run's folder.
-    """
+    """Set the umask, in this context, to give new files the permissions of the run or archive."""
     try:
         mode = stat.S_IMODE(run_path.stat().st_mode)
     except OSError:
@@ -87,10 +81,7 @@ def _encode(text: str) -> bytes:
 
 
 def list_parts(path: Path, root: Path) -> Iterator[bytes]:
-    """Yield the names of the parts of `path` below `root`, as bytes.
-
-    Raises FileProblem if `path` is not below `root`, or contains "..".
-    """
+    """Yield parts of `path` below `root` as bytes; raises FileProblem if outside, or for ".."."""
     parts = path.parts[len(root.parts) :]
     if path.parts[: len(root.parts)] != root.parts or ".." in parts:
         raise FileProblem(f"{path}: is outside {root}")

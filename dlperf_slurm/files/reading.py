@@ -63,10 +63,7 @@ def open_file(
 
 
 def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> bytes:
-    """Read a file; raises FileProblem if it has more than `limit` bytes or is not a regular file.
-
-    `root` is as in `open_file`. Raises FileNotFoundError if the file is missing.
-    """
+    """Read a file; raises as `open_file`, and FileProblem for more than `limit` bytes."""
     with open_file(path, root, limit) as file:
         # Python allocates as many bytes as it is asked for
         size = min(file.seek(0, os.SEEK_END), limit)
@@ -81,10 +78,9 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] =
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> str:
-    """Read a UTF-8 file, with line ends as \\n; raises FileProblem if it is not UTF-8.
+    """Read a UTF-8 file of at most `limit` bytes, with line ends as \\n; raises FileProblem if not.
 
-    Raises FileProblem, too, for more than `limit` bytes, FileNotFoundError if the file is missing.
-    Below `root` no link is followed; `root` may be an archive that has `path` as a member.
+    `root` is as in `open_file`. Raises FileNotFoundError if the file is missing.
     """
     return decode_text(read_bytes(path, limit, root), str(path))
 
@@ -104,10 +100,7 @@ def decode_text(content: bytes, where: str) -> str:
 
 
 def read_json(path: Path, limit: int = JSON_LIMIT_BYTES, root: Optional[Path] = None) -> Any:
-    """Read a JSON file of at most `limit` bytes, below `root` as in `open_file`.
-
-    Raises FileNotFoundError if it is missing, FileProblem if it is not JSON or cannot be read.
-    """
+    """Read a JSON file; parameters and errors are those of `read_text` and `parse_json`."""
     return parse_json(read_text(path, limit, root), str(path))
 
 

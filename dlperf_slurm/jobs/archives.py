@@ -51,8 +51,7 @@ class ArchiveSummary:
 def find_readable_run(reference: Optional[str], results_dir: Path) -> Run:
     """Find a run by id, a beginning of an id, or path, also if only its archive exists.
 
-    None is the latest run. A run directory goes before the archive of the same run. Raises
-    InputError if no run or several runs match.
+    As `find_run`, None being the latest; a run directory goes before the archive of the same run.
     """
     if reference is not None and Path(reference).suffix == ARCHIVE_SUFFIX:
         path = Path(reference)
@@ -89,10 +88,9 @@ def write_archive(run: Run, output: Path, is_removed: bool = False) -> ArchiveSu
     """Pack a finished run into an archive and verify it; with `is_removed`, delete the folder.
 
     The folder is deleted last, after the archive has been read back and its digests compared.
-    Returns the archive's path, number of files and sizes. Raises InputError if `output` exists, or
-    if the folder changed meanwhile or contains a device, pipe or socket; FileProblem for I/O
-    errors; SchedulerError if another process submits or retries the run. In all these cases the
-    folder stays intact.
+    Raises InputError if `output` exists, or if the folder changed meanwhile or contains a device,
+    pipe or socket; FileProblem for I/O errors; SchedulerError if another process submits or retries
+    the run. In all these cases the folder stays intact.
     """
     if output.suffix != ARCHIVE_SUFFIX:
         raise InputError(f"--output: {output}: the file name must end with {ARCHIVE_SUFFIX}")

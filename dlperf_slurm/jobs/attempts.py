@@ -120,8 +120,7 @@ def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptVa
     """Return the newest valid record of an attempt, or the problem of its newest record.
 
     There is a record for each execution of the job script; without any, the result has neither
-    record nor problem. Status, retries, reports and `wait` all use this function. `planned` is the
-    attempt's case in the manifest.
+    record nor problem. `planned` is the attempt's case in the manifest.
     """
     newest = None
     for start in list_starts(run.path / task.attempt_dir, run.path):
@@ -133,10 +132,7 @@ def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptVa
 
 
 def validate_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
-    """Return the record that one execution of the job script left if it is valid, else its problem.
-
-    Without a record, the result has neither.
-    """
+    """Return the valid record of one execution of the job script, or its problem, or neither."""
     # most commands read no record
     from dlperf_slurm.jobs.record_validation import InvalidRecordError, read_valid_record
 

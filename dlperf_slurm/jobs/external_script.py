@@ -51,8 +51,7 @@ def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, 
     """Return the values that the template of an external script's command may use, by name.
 
     They are the axes, `model`, `device`, sizes of the topology, numbers of steps, `seed`, `repeat`
-    and `parameters`: all parameters of the model, with defaults filled in; none for a model of the
-    script's own.
+    and `parameters`: the model's, with defaults filled in; none for a model of the script's own.
     """
     is_own = case.model not in list_models()
     definition = None if is_own else load_model(case.model).Definition(**case.model_parameters)

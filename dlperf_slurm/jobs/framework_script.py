@@ -127,8 +127,7 @@ def make_framework_script(
     `site` is resolved for this kind of job. `worker_command` is the worker subcommand of ranks.
     `starters` are the functions that its array tasks need (`find_starter`). `common.env` is
     exported by the script for all its frameworks. `folders` are those that ranks read and write;
-    the job expands `${NAME}` in them. `node_file` is the path of the file with the setup and checks
-    of nodes.
+    the job expands `${NAME}` in them. `node_file` is the path of the node work.
     """
     chosen = site.find_environment(kind.framework)
     worker = ["-m", "dlperf_slurm.worker"]

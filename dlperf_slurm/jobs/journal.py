@@ -137,10 +137,7 @@ def _ends_with_newline(descriptor: int) -> bool:
 
 
 def read_journal(run_dir: Path) -> list[Event]:
-    """Read all events of a run's journal, oldest first; damaged lines are skipped.
-
-    [] without a journal. Raises InputError if it cannot be read.
-    """
+    """Read a run's valid events, oldest first; [] without a journal, InputError if unreadable."""
     return read_whole_journal(run_dir)[0]
 
 
@@ -241,14 +238,13 @@ def _build_event(values: Any, where: str) -> Event:
 def hold_submit_lock(
     run_dir: Path, must_write: bool = True, timeout_seconds: float = 0.0
 ) -> Iterator[int]:
-    """Hold the submit lock of a run in this context; yield the lock's descriptor.
+    """Hold the submit lock of a run in this context; yield its file descriptor.
 
-    sbatch inherits it. The lock lives as long as any process that inherited the descriptor: an
-    sbatch whose parent was killed still holds the lock, so that no other process looks for its job
-    too early. Raises SchedulerError if another process holds the lock for more than
-    `timeout_seconds`; JournalError if the lock file is not writable. With `must_write` false, as
-    for `cancel`, an unwritable lock file is no error, and the lock is taken only if the file system
-    allows it.
+    The lock lives as long as any process that inherited the descriptor: an sbatch whose parent was
+    killed still holds the lock, so that no other process looks for its job too early. Raises
+    SchedulerError if another process holds the lock for more than `timeout_seconds`; JournalError
+    if the lock file is not writable. With `must_write` false, as for `cancel`, an unwritable lock
+    file is no error, and the lock is taken only if the file system allows it.
     """
     with _open_lock(run_dir, must_write) as descriptor:
         deadline = time.monotonic() + timeout_seconds

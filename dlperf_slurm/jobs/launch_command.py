@@ -81,8 +81,7 @@ def make_container_parts(
 ) -> ContainerOptions:
     """Return the options and command prefix of a framework's container; empty without a container.
 
-    `folders`, in which the job expands `${NAME}`, are mounted in the container. Raises InputError
-    if a value is not a valid template, or the runtime needs srun and the site has another launcher.
+    `folders` are mounted, `${NAME}` expanded. Raises InputError for a bad template or launcher.
     """
     chosen = site.find_environment(kind.framework)
     container = chosen.container
@@ -116,10 +115,7 @@ def make_container_parts(
 
 
 def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
-    """Return the values that templates in `directives` may use, by name.
-
-    They are `topology`, `nodes`, `devices_per_node`, `world_size` and `cpus_per_rank`.
-    """
+    """Return what templates in `directives` may use, such as `nodes` and `world_size`, by name."""
     return {
         "topology": str(topology),
         "nodes": topology.nodes,
@@ -132,8 +128,7 @@ def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
 def list_job_values(site: Site, kind: JobKind) -> dict[str, object]:
     """Return the values that settings of the launch command may use, by name.
 
-    They are `topology`, `nodes`, `devices_per_node`, `world_size`, `cpus_per_rank`, `framework` and
-    `gradient_sync`.
+    Those of `list_shape_values`, and `framework` and `gradient_sync`.
     """
     shape = list_shape_values(site, kind.topology)
     return {**shape, "framework": kind.framework, "gradient_sync": kind.gradient_sync}
@@ -153,10 +148,7 @@ def render_word(text: str, values: Mapping[str, object], key: str) -> str:
 
 
 def render_words(words: Sequence[str], values: Mapping[str, object], key: str) -> list[str]:
-    """Render the words of a command line; the job's bash expands `${NAME}` in the results.
-
-    Raises InputError, whose message begins with `key`, for an invalid template.
-    """
+    """Render a command's words, where bash expands `${NAME}`; raises InputError naming `key`."""
     return [ShellTemplate(render_word(word, values, key)) for word in words]
 
 

@@ -58,8 +58,7 @@ class Marker(NamedTuple):
 def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
     """Read the last line of standard error that one execution of a job script left; "" for none.
 
-    `attempt_dir` is the folder of that execution, or of the attempt. The line is cut after
-    MAX_ERROR_CHARACTERS.
+    `attempt_dir` may also be that of the execution. The line is cut after MAX_ERROR_CHARACTERS.
     """
     try:
         with open_file(attempt_dir / ERROR_FILE, run_dir) as file:
@@ -96,10 +95,7 @@ def read_refusal(run_dir: Path, task: str, start: int) -> str:
 
 
 def forget_hold(run_dir: Path, group_id: str) -> None:
-    """Remove the markers that a group's array job was held, and of its failed launches.
-
-    Raises OSError if that fails.
-    """
+    """Remove the markers that a group was held, and of its failed launches; raises OSError."""
     folder = run_dir / MARKERS_DIR
     for path in (folder / f"{group_id}.held", *folder.glob(f"{group_id}.*.unlaunched")):
         path.unlink(missing_ok=True)
@@ -108,8 +104,7 @@ def forget_hold(run_dir: Path, group_id: str) -> None:
 def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
     """Return which markers exist: kinds such as "started", by array task and number of the start.
 
-    Markers are small files by which job scripts say how far they have come. A start is the number
-    of one execution of the task's job script.
+    Markers are files in which job scripts note progress. A start is one execution of a script.
     """
     found: dict[str, dict[int, set[str]]] = {}
     for name in _list_names(run_dir):
@@ -198,8 +193,7 @@ def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> O
 def read_killed(run_dir: Path, task: str) -> str:
     """Return the state of a task that was ended early or skipped: TIMEOUT, SKIPPED, or "".
 
-    `task` is `RunTask.marker`, such as "2n8g.17". Raises OSError if its marker is missing or cannot
-    be read.
+    `task` is `RunTask.marker` ("2n8g.17"). Raises OSError for a missing or unreadable marker.
     """
     path = run_dir / MARKERS_DIR / f"{task}.killed"
     return read_text(path, MARKER_LIMIT_BYTES, root=run_dir).strip()[:80]

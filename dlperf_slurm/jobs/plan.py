@@ -66,10 +66,7 @@ class Plan:
 
 
 def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
-    """Return a plan as the JSON object that `plan --json` prints.
-
-    It lists the groups (array jobs), the cases, those left out with the reason, and totals.
-    """
+    """Return the JSON of `plan --json`: groups (array jobs), cases, left-out ones, totals."""
     return {
         "site": site_name,
         "groups": [
@@ -101,9 +98,8 @@ def resolve(
 ) -> Plan:
     """Plan the cases of a matrix on a site, in as few array jobs as possible.
 
-    Cases that the site or their framework cannot run are left out, with the reason. An array job
-    has at most `max_array_size` elements. With `nodes`, each repeat runs on one of them
-    (`manifest.get_node`).
+    Cases that the site or their framework cannot run are left out. An array job has at most
+    `max_array_size` elements. With `nodes`, each repeat runs on one of them (`manifest.get_node`).
     """
     left_out = list(expansion.excluded)
     cases: list[MatrixCase] = []
@@ -205,10 +201,7 @@ def compute_seed(case: MatrixCase, repeat: int) -> int:
 
 
 def make_case(case: MatrixCase, job_site: Site, run_id: str, repeat: int, attempt: int) -> Case:
-    """Return the case of one attempt at a repeat, as the worker reads it.
-
-    `job_site` is the site resolved for the case's kind of job.
-    """
+    """Return an attempt's case as the worker reads it; `job_site` is resolved for its job kind."""
     limit_mib = case.protocol.memory_limit_mib_per_device
     has_files = case.axes.data in (FOLDER, DALI) and case.dataset
     script = case.script_table

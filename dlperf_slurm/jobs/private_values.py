@@ -90,10 +90,7 @@ def _split(
 
 
 def hide_private_values(command: Sequence[str]) -> tuple[str, ...]:
-    """Return a user's command line with "..." in place of private values and credentials.
-
-    Private are values of environment variables that `--set` gives.
-    """
+    """Return a command line with "..." for credentials and for environment values in `--set`."""
     return tuple(_hide(word) for word in command)
 
 

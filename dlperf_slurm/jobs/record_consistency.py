@@ -172,8 +172,7 @@ def find_step_problem(record: Record, seconds: Any) -> str:
 def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
     """Return why token times [ranks, steps, tokens] contradict the record's steps, or ''.
 
-    `seconds` are the token times, `step_seconds` the step times [ranks, steps]; each is None if not
-    recorded.
+    `seconds` are the token times, `step_seconds` is [ranks, steps]; each is None if not recorded.
     """
     import numpy
 

@@ -60,10 +60,9 @@ def read_valid_record(
 ) -> AttemptValidity:
     """Read the record that one execution of a job script wrote, and validate it.
 
-    Returns it with its step times and the files beside it; the record of a failure has a problem
-    instead. Raises FileNotFoundError without a record, FileProblem for an unreadable one, and
-    InvalidRecordError for one that contradicts its case, the manifest or itself. The message names
-    the file, the field, its value and the expected value.
+    The record of a failure is returned with a problem. Raises FileNotFoundError without a record,
+    FileProblem for an unreadable one, and InvalidRecordError for one that contradicts its case, the
+    manifest or itself. The message names file, field, value and expected value.
     """
     folder = start.path
     name = str(folder).removeprefix(f"{run_dir}/")
@@ -215,10 +214,7 @@ def _parse_steps(folder: Path, detail: Optional[SidecarFile], record: Record) ->
 
 
 def parse_sidecars(details: Mapping[str, SidecarFile]) -> Sidecars:
-    """Parse the files beside a record: host noise, peaks and token times; None for a missing one.
-
-    `details` has them by file name. Raises FileProblem if one is invalid.
-    """
+    """Parse the files beside a record, by name in `details`; raises FileProblem if invalid."""
     noise, peaks = details.get(HOST_NOISE_FILE), details.get(PEAKS_FILE)
     tokens = details.get(TOKEN_SECONDS_FILE)
     return Sidecars(

@@ -161,10 +161,7 @@ def get_common_site(sites: Sequence[Site]) -> Site:
 
 
 def list_options(group: Group, site: Site, run_id: str, run_dir: Path) -> list[Option]:
-    """List the sbatch options of a group's script in their order, without the site's directives.
-
-    An option is (name, value), such as ("nodes", "2"); the value is None for a flag.
-    """
+    """List the sbatch options of a group's script as (name, value or None), without directives."""
     throttle = 1 if group.node else site.array_throttle
     array = f"0-{group.job_count - 1}" + (f"%{throttle}" if throttle else "")
     warning_seconds = get_warning_seconds(group.job_minutes)

@@ -38,10 +38,7 @@ def list_account_options(site: Site) -> list[Option]:
 
 
 def list_resource_options(site: Site, topology: Topology) -> list[Option]:
-    """List the sbatch options that request tasks, cores, GPUs, memory and whole nodes.
-
-    An option is (name, value), such as ("cpus-per-task", "8"); the value is None for a flag.
-    """
+    """List sbatch options for tasks, cores, GPUs, memory and whole nodes: (name, value or None)."""
     per_node = LAUNCHERS[site.starting_launcher].count_tasks_per_node(topology)
     tasks = per_node * topology.nodes if site.task_request == "ntasks" else per_node
     cores = site.cpus_per_rank * topology.devices_per_node // per_node

@@ -190,10 +190,7 @@ class Run(NamedTuple):
         return tasks
 
     def count_jobs(self, group_id: str) -> int:
-        """Return the number of Slurm jobs of a group: elements of its array, or plain jobs.
-
-        Raises InputError if its task table is missing or invalid.
-        """
+        """Return how many jobs or array elements a group has; raises InputError as `read_tasks`."""
         return len({task.job for task in self.read_tasks(group_id)})
 
     def read_all_tasks(self) -> list[RunTask]:
@@ -226,8 +223,7 @@ def open_run(path: Path) -> Run:
 def find_run(reference: Optional[str], results_dir: Path) -> Run:
     """Find a run directory by path, by run id or its beginning, or as "latest".
 
-    None is the latest run; see `choose_run_id`. Raises InputError for an archive, or if no run or
-    several runs match.
+    See `choose_run_id`. Raises InputError for an archive, or if no run or several runs match.
     """
     if reference is not None and is_run_dir(Path(reference)):
         return open_run(Path(reference))
@@ -240,10 +236,7 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
 
 
 def is_latest(reference: Optional[str]) -> bool:
-    """Return whether a reference chooses a run by its age, such as "latest~1", not by its name.
-
-    None means the latest run.
-    """
+    """Return whether a reference such as "latest~1", or None, chooses a run by age, not name."""
     return reference is None or re.fullmatch(_LATEST, reference) is not None
 
 

@@ -24,8 +24,7 @@ FileState = tuple[str, int, int, int]
 def find_files(run_dir: Path) -> list[FileState]:
     """Return the states of the files and folders that results are read from; see `check_files`.
 
-    An archive is one file, named "". Call this before they are read: files that change meanwhile
-    are then read again.
+    An archive is one, named "". Call this first: files that change meanwhile are then read again.
     """
     is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
     below = (name for folder in _FOLDERS for name in list_tree(run_dir, folder))
@@ -38,10 +37,7 @@ def have_changed(run_dir: Path, states: Sequence[FileState]) -> bool:
 
 
 def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
-    """Yield the paths of a folder and of all below it, except output of jobs; follow no link.
-
-    The paths are relative to the run.
-    """
+    """Yield paths relative to the run: a folder and all below it but job output; follow no link."""
     yield folder
     try:
         entries = sorted(os.scandir(f"{run_dir}/{folder}"), key=lambda entry: entry.name)
@@ -55,10 +51,7 @@ def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
 
 
 def check_files(run_dir: Path, names: Iterable[str]) -> list[FileState]:
-    """Return (name, size, modification time in ns, inode) of files and folders of a run.
-
-    `names` are paths relative to the run; the numbers of a missing file are -1.
-    """
+    """Return (name, size, mtime in ns, inode) of these paths in a run; -1 if one is missing."""
     states: list[FileState] = []
     for name in names:
         try:

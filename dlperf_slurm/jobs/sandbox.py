@@ -170,11 +170,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(owner, name, value)
 
     def call(self, context: Any, function: Any, *arguments: Any, **options: Any) -> Any:
-        """Call a function, after subtracting the work of its text search from the budget.
-
-        Methods such as `split` search for their arguments in a text. Raises SecurityError if the
-        budget is used up.
-        """
+        """Call a function, charging a search such as `split` first; may raise SecurityError."""
         for argument in (*arguments, *options.values()):
             _draw_search(argument, getattr(function, "__self__", None))
         return super().call(context, function, *arguments, **options)
@@ -285,10 +281,7 @@ def begin_all() -> None:
 
 
 def begin_rendering() -> None:
-    """Reset the budget of work for rendering one text, and add the text's share to the common one.
-
-    The common budget is that of all texts of a matrix.
-    """
+    """Reset the budget for rendering one text; add its share to that of all texts of a matrix."""
     _budget.own = MAX_WORK
     _budget.shared += SHARED_WORK_EACH
 

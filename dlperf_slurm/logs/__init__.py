@@ -173,8 +173,7 @@ def _find_folder() -> Path:
 def load_format(name: str, tables: Tables = NO_TABLES) -> "Format":
     """Return a log format's module, or the format that its table declares.
 
-    `tables` has the user's own formats by name. Raises FormatError for an unknown name or invalid
-    table.
+    `tables` are the user's, by name. Raises FormatError for an unknown name or invalid table.
     """
     if name not in tables and (_find_folder() / f"{name}.py").exists():
         return cast("Format", import_module(f"{FORMATS}.{name}"))

@@ -58,8 +58,7 @@ class LogHardware(NamedTuple):
 def scan_hardware(lines: Iterable[LogLine]) -> LogHardware:
     """Collect device names, software versions, and earliest and latest time from a log.
 
-    Names of several devices are joined; of several versions of a package, the first is kept. Times
-    are seconds since 1970 in the log's own, unknown time zone, 0 without any.
+    Names of several devices are joined; of several versions of a package, the first is kept.
     """
     devices: Set[str] = set()
     versions: Dict[str, str] = {}

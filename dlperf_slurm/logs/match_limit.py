@@ -40,10 +40,7 @@ class MatchClock:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Raise SlowMatchError as soon as matching the lines in this context takes too long.
-
-        Without effect in other threads than the main one.
-        """
+        """Raise SlowMatchError as soon as matching takes too long, if in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

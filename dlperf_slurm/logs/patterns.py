@@ -103,10 +103,7 @@ def is_true(parameters: Mapping[str, str], name: str) -> bool:
 
 
 def get_precision(parameters: Mapping[str, str], *flags: str) -> str:
-    """Return amp-fp16 if one of these `flags` is true, fp32 if none is; "" if the log has none.
-
-    `parameters` are what the log states, by name.
-    """
+    """Return amp-fp16 if one of these `flags` in the log is true, else fp32; "" if it has none."""
     if not any(flag in parameters for flag in flags):
         return ""
     return "amp-fp16" if any(is_true(parameters, flag) for flag in flags) else "fp32"

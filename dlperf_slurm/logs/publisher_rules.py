@@ -57,12 +57,11 @@ def average_lines(
     series: str = "",
     line_digits: Optional[int] = None,
 ) -> Compute:
-    """Return a publisher's rule: the mean of the values on timed lines, `values[start:stop]`.
+    """Return a rule: the mean of the values on timed lines, `values[start:stop]`.
 
     `series` names printed figures to take instead. With `is_per_device` the mean is multiplied by
-    the number of devices; `digits` rounds the result, `line_digits` each value. The rule is a
-    function of the parsed log and its settings; it raises RuleError if the log has fewer values, or
-    if the number of devices is needed and missing.
+    the number of devices; `digits` rounds the result, `line_digits` each value. The rule raises
+    RuleError if the log has fewer values, or if the number of devices is needed and missing.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:
@@ -80,8 +79,7 @@ def average_lines(
 def average_seconds(start: int, stop: Optional[int] = None) -> Compute:
     """Return a rule: the global batch size over the mean of the timed lines' `seconds[start:stop]`.
 
-    The rule is a function of the parsed log and its settings; it raises RuleError if the log has
-    fewer lines, or without times or batch size above 0.
+    The rule raises RuleError if the log has fewer lines, or without times or batch size above 0.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:
@@ -97,8 +95,7 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
     """Return a rule: samples/s from timed line `first` to line `last`, if each line is of one step.
 
     Counts from 1, and only lines with a time whose step is above `after_step`; rounds to 2
-    decimals. The rule is a function of the parsed log and its settings, and raises RuleError as
-    `time_steps` does.
+    decimals. The rule raises RuleError as `time_steps` does.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:
@@ -113,8 +110,7 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
 def time_between(first: int, last: int) -> Compute:
     """Return a rule: samples/s between the times of step `first` and step `last`, to 2 decimals.
 
-    The rule is a function of the parsed log and its settings, and raises RuleError if the time of
-    one of the steps is missing.
+    The rule raises RuleError if the time of one of the steps is missing.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:

@@ -106,8 +106,7 @@ class SettingScan:
     def finish(self) -> Dict[str, str]:
         """Return the value of each setting that the log states, by name.
 
-        A setting with different values has the one that _STRONGER prefers; it is left out if that
-        is not among them.
+        Of different values _STRONGER chooses; a setting is left out if none of them is in it.
         """
         return {
             name: _STRONGER[name] if _STRONGER.get(name) in values else next(iter(values))

@@ -148,10 +148,7 @@ class TimedRun:
 
     @property
     def last(self) -> Position:
-        """The furthest position in training of all ranks, such as (step,) or (epoch, step).
-
-        There must be a timed line.
-        """
+        """The furthest position of all ranks, such as (epoch, step); there must be a timed line."""
         return max(marks[-1].position for marks in self.marks.by_rank.values())
 
     def read_count(self, *names: str) -> int:

@@ -55,8 +55,7 @@ def make_rate_window(
 ) -> Tuple[Window, ...]:
     """Make a rank's window of measured steps from printed rates, (steps, samples/s).
 
-    Its rate is their harmonic mean weighted by steps, or 0 if one of them is 0. Empty without
-    rates.
+    Its rate is their harmonic mean weighted by steps, or 0 if one is 0. Empty without rates.
     """
     taken = list(rates)
     steps = sum(count for count, _ in taken)
@@ -79,20 +78,16 @@ def make_printed_window(
 def make_warm_rate_window(
     rank: int, intervals: Sequence[Interval], is_per_device: bool = False
 ) -> Tuple[Window, ...]:
-    """Make a rank's window of measured steps from intervals (steps, samples/s) after the warm-up.
-
-    Empty if none is left.
-    """
+    """Make a rank's window of (steps, samples/s) after the warm-up; empty if none is left."""
     return make_rate_window(rank, drop_warmup(intervals), is_per_device)
 
 
 def make_warm_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make a rank's window of measured steps from intervals (steps, seconds) after the warm-up.
+    """Make a rank's window of intervals (steps, seconds) after the warm-up; empty if none is left.
 
-    Empty if none is left. Each step counts as `micro_batches` steps: batches of gradient
-    accumulation.
+    Each step counts as `micro_batches` steps: batches of gradient accumulation.
     """
     return make_seconds_window(rank, drop_warmup(intervals), micro_batches)
 
@@ -104,10 +99,9 @@ def make_time_window(
 
     The first interval of an epoch, whose start time is not in the log, is left out, and so is the
     time between epochs. The last of the first `warmup_marks` lines begins the window; a log with no
-    more lines than these has only its first interval left out. An interval whose position does not
-    advance counts as many steps as the shortest one. Each step counts as `micro_batches` steps. If
-    each interval has one step, they are the step times. Empty without intervals, and if time goes
-    back.
+    more lines has only its first interval left out. An interval whose position does not advance
+    counts as many steps as the shortest one. Each step counts as `micro_batches` steps. If each
+    interval has one step, they are the step times. Empty without intervals, or if time goes back.
     """
     warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
     intervals = list_timed(warm)
@@ -120,10 +114,9 @@ def make_time_window(
 
 
 def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, ...]:
-    """Make a rank's window of measured steps from the times on timed lines.
+    """Make a rank's window from the times on timed lines, or from rates if a line has no time.
 
-    If a line has no time, it is made from the rates on them. The first interval of an epoch is left
-    out, as in `make_time_window`.
+    The first interval of an epoch is left out, as in `make_time_window`.
     """
     if all(mark.time > 0 for mark in marks):
         return make_time_window(rank, marks)
@@ -133,10 +126,9 @@ def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, 
 def make_seconds_window(
     rank: int, intervals: Sequence[Interval], micro_batches: int = 1
 ) -> Tuple[Window, ...]:
-    """Make a rank's window of measured steps from intervals (steps, seconds).
+    """Make a rank's window of intervals (steps, seconds); empty if the seconds sum to 0.
 
-    Empty if the seconds sum to 0. Each step counts as `micro_batches` steps: batches of gradient
-    accumulation.
+    Each step counts as `micro_batches` steps: batches of gradient accumulation.
     """
     steps, seconds = sum(count for count, _ in intervals), sum(taken for _, taken in intervals)
     if steps <= 0 or seconds <= 0:

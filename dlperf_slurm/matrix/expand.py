@@ -72,8 +72,7 @@ class Expansion:
 def expand_matrix(file: MatrixFile) -> Expansion:
     """Expand a matrix: the product of models and axes with overrides, plus includes, less excludes.
 
-    Returns the cases, and those that were excluded with the reason. Raises InputError for duplicate
-    cases, for too many cases, or if no case is left.
+    Raises InputError for duplicate cases, for too many cases, or if no case is left.
     """
     matrix = file.matrix
     reporter = ProblemCollector(file.toml)

@@ -118,8 +118,7 @@ def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
 def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str, Any, str]]:
     """List the values of [axes] and [protocol] as (key, value, source), defaults included.
 
-    `file` was read with the same `assignments`, which here only name sources. A source is
-    "NAME.toml", "--set KEY=VALUE", or DEFAULT_LAYER.
+    A source is "NAME.toml", "--set KEY=VALUE" or DEFAULT_LAYER; `assignments` only name sources.
     """
     layers = {text.partition("=")[0].strip(): f"--set {text}" for text in assignments}
     rows = []

@@ -69,7 +69,6 @@ def list_settings(protocol: "Protocol", axes: Axes, epochs: int) -> Settings:
 def find_least_seconds(protocol: "Protocol", axes: Axes, epochs: int) -> Mapping[str, float]:
     """Return how many seconds the warm-up and the measured steps must last at least.
 
-    The keys are field names of Case, such as "min_measured_seconds"; a value is 0 where the setting
-    does not apply, as in training to an accuracy.
+    Keys are field names of Case; 0 where a setting does not apply, as in training to an accuracy.
     """
     return {name: getattr(protocol, name) * is_used(name, axes, epochs) for name in _LEAST_SECONDS}

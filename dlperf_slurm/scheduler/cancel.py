@@ -94,8 +94,7 @@ def _list_active(watcher: QueueWatcher) -> dict[str, str]:
 def _cancel_local(run: Run, warn: Callable[[str], None]) -> int:
     """Send SIGTERM to this host's processes of a run; return the number of unfinished array tasks.
 
-    The cancellation is written to the journal first; `warn` gets the error if that fails. Raises
-    SchedulerError, and ends no process, if the run was started on another host.
+    `warn` gets an error of the journal. Raises SchedulerError if another host started the run.
     """
     states = Tracker(run).refresh(ask_scheduler=False)
     waiting = [state for state in states if state.array_job_id and not state.is_final]

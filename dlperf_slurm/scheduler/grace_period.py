@@ -40,11 +40,10 @@ class GracePeriod:
     def is_over(self, facts: TaskFacts) -> bool:
         """Return whether a task has been missing for longer than the grace period.
 
-        It then counts as LOST. A task is missing if the scheduler does not know it, or reports
-        COMPLETED while no file says that its script ended. The first call for a missing task adds
-        an event, so that later processes continue the count. If this host submitted the task, and
-        the marker files of its job script say neither that it started nor that it ended, the count
-        begins at submission.
+        It then counts as LOST. Missing: unknown to the scheduler, or COMPLETED without a file that
+        says that the script ended. The first call for a missing task adds an event, so that later
+        processes continue the count. If this host submitted the task, and no marker of its job
+        script says that it started or ended, the count begins at submission.
         """
         row, task = facts.row or QueueRow(), facts.task
         submitted = self._submitted.get(task.group_id)

@@ -56,8 +56,7 @@ class TimeLimit(NamedTuple):
 def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit) -> list[str]:
     """Return the command that runs the first `array_size` array tasks of a group on this machine.
 
-    The command starts this module, in a Python that imports nothing from the working directory. A
-    group has the tasks of one array job; `limit` is for each task.
+    It starts this module, with no imports from the working directory. `limit` is for each task.
     """
     home = str(Path(__file__).parents[2])
     start = [sys.executable, "-c", _START, home, MODULE]
@@ -95,10 +94,9 @@ def start_array_job(run: Run, group_id: str, limit: TimeLimit) -> str:
 def main(arguments: list[str]) -> int:
     """Run the array tasks of a group, as the process that `make_command` starts.
 
-    `arguments` are the run's folder, the group id, the number of tasks, and the seconds of a task's
-    time limit and of the warning before it. Remaining tasks are skipped after several launches
-    failed in the same way, or once the time budget is used up. Returns the exit code: 1 if another
-    process runs the group, or if this one was cancelled.
+    Remaining tasks are skipped after several launches failed in the same way, or once the time
+    budget is used up. Returns the exit code: 1 if another process runs the group, or if this one
+    was cancelled.
     """
     run_dir, group_id = Path(arguments[0]), arguments[1]
     array_size, limit_seconds, warning_seconds = map(int, arguments[2:])
@@ -205,10 +203,7 @@ def get_claim_path(run_dir: Path, group_id: str) -> Path:
 
 
 def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
-    """Write the file that claims a group for the process of this job id; False if claimed already.
-
-    A group has the tasks of one array job, which one process runs.
-    """
+    """Claim a group for the process of this job id; return False if another has claimed it."""
     return write_once(get_claim_path(run_dir, group_id), job_id.encode(), root=run_dir)
 
 

@@ -24,9 +24,8 @@ MAX_NAME_BYTES = 255
 def lock_machine(cancelled: "Optional[threading.Event]" = None, run_id: str = "") -> Iterator[None]:
     """Hold the lock of this machine, so that this user's benchmarks do not run at the same time.
 
-    Waits for its turn; if `cancelled` is set first, the context begins without the lock. Other
-    processes that wait can read `run_id`, the run that has the machine. Raises SchedulerError if no
-    folder for the lock can be made.
+    Waits for its turn; if `cancelled` is set first, the context begins without the lock. Others
+    that wait can read `run_id`. Raises SchedulerError if no folder for the lock can be made.
     """
     import threading
 
@@ -87,10 +86,9 @@ def _open_own(path: Path) -> Optional[int]:
 def join_queue(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
     """Enter the queue in a folder, for the context; yield a function that says whose turn it is.
 
-    The function returns whether this entry is first. `folder` is a descriptor; other processes can
-    read `run_id` in the entry. First come, first served: array tasks of runs that were submitted
-    together alternate. An entry is a file that its process keeps locked; an unlocked file is left
-    from a killed process.
+    The function returns whether this entry is first. `folder` is a descriptor; others can read
+    `run_id`. First come, first served: array tasks of runs that were submitted together alternate.
+    An entry is a file that its process keeps locked; an unlocked one is left from a killed process.
     """
     place = f"{time.monotonic_ns():020}.{os.urandom(4).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

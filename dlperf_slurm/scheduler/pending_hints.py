@@ -83,20 +83,14 @@ HINTS = (
 
 
 def get_hint(reason: str, job_id: str) -> str:
-    """Return what to do about a pending reason such as "JobHeldUser"; '' if waiting is enough.
-
-    `job_id` is that of the pending job, or several ids with commas, for the commands in the text.
-    """
+    """Return advice for a pending reason and job (or ids with commas); '' if waiting is enough."""
     name = re.sub(r"[^a-z]", "", reason.lower())
     advice = next((advice for signs, advice in HINTS if re.match(signs, name)), "")
     return advice.format(job=job_id, command=COMMAND)
 
 
 def describe_pending(run: Run, states: Sequence[TaskState]) -> list[str]:
-    """Return a line for each reason why array tasks are pending, with their jobs and what to do.
-
-    `states` are those of the run's array tasks.
-    """
+    """Return a line for each pending reason in `states`, with its array jobs and what to do."""
     waiting: dict[tuple[str, str], list[TaskState]] = {}
     for state in states:
         if state.state == PENDING and state.detail:

@@ -106,8 +106,7 @@ class QueueWatcher:
     def update(self) -> None:
         """Call squeue, and sacct for `followed` array tasks that squeue no longer lists.
 
-        `get_row` returns the results. If a call raises SchedulerError, the rows of the last
-        successful one are kept.
+        If that raises SchedulerError, the rows of the last successful call are kept.
         """
         if not self.job_names:
             return
@@ -127,17 +126,11 @@ class QueueWatcher:
         self._rows.update(rows)
 
     def get_row(self, job_id: str) -> QueueRow:
-        """Return state, reason and nodes last known of an array task ("7_3").
-
-        If nothing is known, the row is empty: its state is "".
-        """
+        """Return what was last known of an array task ("7_3"); a row of state "" if nothing was."""
         return self._rows.get(job_id, QueueRow())
 
     def read_queue(self) -> None:
-        """Call squeue and store the rows of the run's array tasks in `queue`, by id ("7_3").
-
-        Raises SchedulerError unless squeue prints a table.
-        """
+        """Store squeue's rows of the run in `queue`; raise SchedulerError unless it prints them."""
         where = self._cluster or ["--federation", "--sibling"]
         users = ",".join(map(str, sorted(self._user_ids)))
         form = f"--format={SEPARATOR.join(_SQUEUE_FIELDS)}"
@@ -181,10 +174,7 @@ class QueueWatcher:
         }
 
     def count_jobs(self) -> int:
-        """Call squeue and count all waiting or running jobs of this user, each array task as one.
-
-        Raises SchedulerError if squeue fails.
-        """
+        """Call squeue and count this user's jobs, each array task as one; raises SchedulerError."""
         self.read_queue()
         own = [line for line in self._lines if line.user_id == str(os.geteuid())]
         return sum(
@@ -362,10 +352,7 @@ Watcher = Union[QueueWatcher, ProcessWatcher]
 
 
 def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
-    """Return a watcher of these groups' array jobs, for the scheduler of the run: Slurm or local.
-
-    Its methods `update` and `get_row` return what the scheduler knows of an array task.
-    """
+    """Return a watcher of these groups' array jobs for the run's scheduler: Slurm or local."""
     if run.manifest.scheduler == "local":
         return ProcessWatcher(run.run_id)
     return make_queue_watcher(run, group_ids)

@@ -85,12 +85,11 @@ def stage_retry(
 
 
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
-    """Stage a further attempt for each failed task, as often as the site's [retry] table allows.
+    """Stage a further attempt for each failed task, if the site's [retry] allows one for its cause.
 
-    The table has a limit for each cause of failure. Tasks that did not start because their shared
-    job ended early are always retried. Nodes named as the cause are excluded if there are enough
-    others. Waits while a disk is full. Returns how many array tasks were staged; raises as
-    `stage_retry` does, and InputError for a full disk.
+    Tasks that did not start because their shared job ended early are always retried. Nodes named as
+    the cause are excluded if there are enough others. Waits while a disk is full. Returns how many
+    array tasks were staged; raises as `stage_retry` does, and InputError for a full disk.
     """
     limits = read_retry_limits(run)
     if limits == NO_RETRY and not any(task.shared_job is not None for task in run.read_all_tasks()):
@@ -218,10 +217,7 @@ def read_cases(run: Run) -> dict[str, MatrixCase]:
 
 
 def read_site(run: Run) -> Site:
-    """Read the site settings saved with a run; raises InputError if its manifest contradicts them.
-
-    A contradiction is another scheduler.
-    """
+    """Read a run's site settings; raises InputError if its manifest has another scheduler."""
     site = read_frozen_site(run.path / SITE_FILE)
     if site.scheduler != run.manifest.scheduler:
         raise InputError(

@@ -51,10 +51,7 @@ def is_limit_that_passes(words: str) -> bool:
 
 
 def is_no_answer(words: str) -> bool:
-    """Return whether an error message of sbatch, such as a timeout, says that Slurm did not answer.
-
-    Slurm may then have the job.
-    """
+    """Return whether sbatch's message, as of a timeout, is no answer: Slurm may have the job."""
     if slurm_client.EXPIRED_TOKEN in words:
         return False
     return _NO_ANSWER.search(words) is not None and not is_limit_that_passes(words)

@@ -53,9 +53,8 @@ def is_before_its_turn(state: TaskState) -> bool:
 def find_begun_jobs(
     tasks: Sequence[RunTask], markers: Mapping[str, MarkerState]
 ) -> set[tuple[str, int]]:
-    """Return the shared jobs that have started at least one of their array tasks.
+    """Return the shared jobs (group id, index) that have started at least one of their array tasks.
 
-    A shared job, which runs several array tasks in sequence, is (group id, index in the array).
     `markers` has (start number, kind) of each marker, by array task such as "2n8g.17".
     """
     return {

@@ -192,8 +192,7 @@ def decide_state(
 def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelled: bool) -> int:
     """Return the number (from 1) of the first of RULES that matches.
 
-    `record`, `start` and `queue` are words of RECORDS, STARTS and QUEUE_ROWS. `is_stopped`: the
-    local scheduler or the loop of a shared job ended the array task or did not start it.
+    `record`, `start`, `queue` are words of RECORDS, STARTS, QUEUE_ROWS; see the module docstring.
     """
     facts = (record, start, "yes" if is_stopped else "no", queue, "yes" if is_cancelled else "no")
     fitting = (number for number, rule in enumerate(RULES, start=1) if fits(rule, facts))
@@ -201,10 +200,7 @@ def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelle
 
 
 def fits(rule: StateRule, facts: Sequence[str]) -> bool:
-    """Return whether a rule matches `facts`, which has a value for each of the rule's columns.
-
-    A cell of the rule is "any", or lists values, with "over" for all of OVER: "ended, told".
-    """
+    """Return whether `facts` match a rule's cells: "any", or values, "over" being all of OVER."""
     return all(
         cell == "any" or fact in cell.split(", ") or ("over" in cell.split(", ") and fact in OVER)
         for cell, fact in zip(rule, facts)
@@ -212,10 +208,7 @@ def fits(rule: StateRule, facts: Sequence[str]) -> bool:
 
 
 def classify_start(files: StartFiles) -> str:
-    """Return how far the newest execution of the job script has got: one of STARTS.
-
-    It is "not started", "started", "ended" by itself, or "told" if a signal ended it.
-    """
+    """Return how far the newest execution of the job script has got: one of STARTS."""
     if files.has_ended:
         return "told" if files.exit_code in _TOLD_TO_END else "ended"
     return "started" if files.has_started else "not started"
@@ -234,10 +227,7 @@ _MEANINGS = {
 
 
 def classify_row(row: Optional[QueueRow]) -> str:
-    """Return what the scheduler's answer on an array task means: one of QUEUE_ROWS.
-
-    Examples are "requeued", "live", and "no job" for None.
-    """
+    """Return the word of QUEUE_ROWS for the scheduler's answer on a task; "no job" for None."""
     if row is None:
         return "no job"
     if row.state == UNKNOWN:

@@ -49,10 +49,9 @@ def recover_interrupted(run: Run) -> dict[str, str]:
 def find_unsubmitted(run: Run) -> dict[str, str]:
     """Return the ids of groups without a job id in the journal, in staging order -> last event.
 
-    The event is STAGED, SUBMITTING or REFUSED. A group whose last event is REFUSED or SUBMITTING
-    may be in the queue after all, as may any group if the journal has lost lines; it then has
-    SUBMITTING. A group that was refused for a limit on jobs is surely not in the queue, and has
-    STAGED.
+    A group whose last event is REFUSED or SUBMITTING may be in the queue after all, as may any
+    group if the journal has lost lines; it then has SUBMITTING. A group that was refused for a
+    limit on jobs is surely not in the queue, and has STAGED.
     """
     events, is_whole = read_whole_journal(run.path)
     last = dict.fromkeys(run.list_group_ids(), STAGED if is_whole else SUBMITTING)
@@ -66,8 +65,7 @@ def find_unsubmitted(run: Run) -> dict[str, str]:
 def has_unsubmitted_retry(run: Run, refused: Collection[str]) -> bool:
     """Return whether further attempts are staged that were neither submitted nor cancelled.
 
-    Another process submits them now, or was killed before it did. Groups whose ids are in `refused`
-    do not count.
+    Another process submits them now, or was killed before it did. `refused` groups do not count.
     """
     if any(event.event == CANCELLED for event in read_journal(run.path)):
         return False
@@ -113,10 +111,7 @@ def _prepare(run: Run, group_id: str, lock: int, awaited: Sequence[str]) -> Call
 
 
 def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
-    """Read the time limit, and the warning before it, of a group's tasks from the run's site file.
-
-    Raises InputError for an invalid file.
-    """
+    """Read a group's time limit and its warning from the run's site; raises InputError."""
     from dlperf_slurm.config.overrides import get_job_kind
     from dlperf_slurm.config.site import read_frozen_site
     from dlperf_slurm.jobs.grouping import get_warning_seconds

@@ -53,10 +53,9 @@ class TaskFacts(NamedTuple):
 
     @property
     def failed(self) -> AttemptValidity:
-        """The validity (record or problem) of the newest execution of the job script.
+        """The validity of the newest execution of the job script, to explain a failure.
 
-        It explains a failure. It has neither record nor problem if `attempt` is of an earlier
-        execution, or of none.
+        It has neither record nor problem if `attempt` is of an earlier execution, or of none.
         """
         if self.attempt.start is None or self.attempt.start.number < self.start:
             return AttemptValidity(self.folder, None, "")
@@ -103,10 +102,7 @@ def classify_record(record: "Optional[Record]") -> str:
 
 
 def get_failure_state(record: "Optional[Record]") -> str:
-    """Return the state that a failed record stands for: OUT_OF_MEMORY, UNHEALTHY, or FAILED.
-
-    UNHEALTHY if a node did not pass its checks; FAILED also for None.
-    """
+    """Return a failed record's state: OUT_OF_MEMORY, UNHEALTHY (node checks), else FAILED."""
     if record is None:
         return FAILED
     from dlperf_slurm.contract.nodes import describe_unhealthy

@@ -48,9 +48,7 @@ def make_fault(
 ) -> CheckResult:
     """Return the result of a failed check of the subject `what`, with the place `where`.
 
-    `words` is the message, `remedy` what to do. `decider` says what would keep the job from
-    running: "sbatch", which refuses it, or the "queue", where it would be PENDING for ever; "" for
-    neither.
+    `words` is the message, `remedy` what to do; `decider`, such as "sbatch", is as in CheckResult.
     """
     return CheckResult("fault", what, (where,), words, remedy, decider)
 

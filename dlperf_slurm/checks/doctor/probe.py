@@ -113,10 +113,7 @@ def shrink(topology: Topology) -> Topology:
 
 
 def resolve_for_probe(site: Site, kind: JobKind, topology: Topology) -> Site:
-    """Return the site resolved for a kind of job, with a time limit of at most LIMIT_MINUTES.
-
-    An array task then also has a job of its own.
-    """
+    """Return the site resolved for a kind of job, with unshared jobs of at most LIMIT_MINUTES."""
     job_site = site.resolve(kind)
     minutes = min(LIMIT_MINUTES, job_site.get_time_limit_minutes(kind.topology))
     changes = {
@@ -177,8 +174,7 @@ def run_on_slurm(
 ) -> JobEnd:
     """Submit a probe job and wait for its end; cancel it if it is PENDING too long.
 
-    Waits `wait_seconds` for the job to start, and then for its time limit. Returns the job's last
-    known state, or the message with which sbatch refused the job.
+    Waits `wait_seconds` for its start, then its time limit. A refusal by sbatch is returned too.
     """
     script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
     clusters = probe.site.clusters or ""

@@ -53,8 +53,7 @@ class RunContext:
 def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> RunContext:
     """Create a new folder for the cases of `parity`, with a copy of the worker's code.
 
-    Returns the folder together with the site and `report`, which gets progress messages. Raises
-    InputError if the folder cannot be created.
+    `report` gets progress messages. Raises InputError if the folder cannot be created.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -75,11 +74,10 @@ def run_case(
 ) -> Path:
     """Run a case of `parity` unless its parity.json exists already; return its folder.
 
-    `workplace` has the site, and the folder of all cases. `suffix` ends the folder's name, as one
-    case may be run in several ways. `data_rank` is the rank whose data a single rank reads;
-    `references` are folders of earlier cases that its gradients are compared with. Raises
-    UnsupportedError if the framework does not support the case, VerificationError if the case
-    failed.
+    `suffix` ends the folder's name, as one case may be run in several ways. `data_rank` is the rank
+    whose data a single rank reads; `references` are folders of earlier cases that its gradients are
+    compared with. Raises UnsupportedError if the framework does not support the case,
+    VerificationError if the case failed.
     """
     reason = find_unsupported(case)
     if reason:
@@ -120,10 +118,7 @@ def run_case(
 def run_script(
     script: Path, log: Path, limit_seconds: float, arguments: Sequence[str] = ()
 ) -> Optional[int]:
-    """Run a bash script with these arguments, and write all its output to `log`.
-
-    Returns the exit code, or None if the script was killed after `limit_seconds`.
-    """
+    """Run a bash script, all output to `log`; return its exit code, None if killed at the limit."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             ["bash", str(script), *arguments],

@@ -161,8 +161,7 @@ def compare_frameworks(found: Parity, expected: Parity) -> tuple[ParityCheck, ..
 def choose_gradient_tolerance(case: Case, gradient_norm: float) -> float:
     """Return the tolerance for the relative difference of a gradient from the reference.
 
-    It depends on the case's model, device and precision, and on `gradient_norm`, the norm of all
-    gradients of the reference.
+    It depends on the case's model, device, precision, and the norm of all reference gradients.
     """
     model = load_model(case.model)
     tolerance = widen(model.VERIFICATION.gradient_tolerance, case, GRADIENT_ROUNDINGS)
@@ -181,8 +180,7 @@ def choose_gradient_tolerance(case: Case, gradient_norm: float) -> float:
 def estimate_kink_change(case: Case) -> float:
     """Estimate the relative change of gradients when rounding moves values across kinks.
 
-    A kink is the zero of a ReLU, where its derivative jumps. The case's precision rounds; 0 for
-    models without ReLUs.
+    A kink is the zero of a ReLU, where its derivative jumps; 0 for models without ReLUs.
     """
     # models with batch normalization are those with ReLUs
     relus = RELUS if load_model(case.model).HAS_BATCH_STATISTICS else 0

@@ -54,10 +54,7 @@ PLAIN: Variant = MappingProxyType({})
 def list_variants(
     precisions: Sequence[str], compilers: Sequence[str], memory_formats: Sequence[str]
 ) -> list[Variant]:
-    """List all combinations of these axis values, each as a dict from axis to value.
-
-    An axis with an empty list is left out, so that it has its default.
-    """
+    """List all combinations of values as {axis: value}, without axes whose list is empty."""
     asked = {"precision": precisions, "compiler": compilers, "memory_format": memory_formats}
     given = {name: values for name, values in asked.items() if values}
     return [dict(zip(given, values)) for values in product(*given.values())]
@@ -97,10 +94,7 @@ def verify_frameworks(
 
 
 def collect_proofs(lines: Iterable[Agreement]) -> Proofs:
-    """Return the comparisons that found the same results as the reference, for proofs.json.
-
-    `lines` are those of both tables.
-    """
+    """Return comparisons in both tables' `lines` that found the same results, for proofs.json."""
     found = [line.found for line in lines if line.found and line.is_same]
     return Proofs(
         tuple(
@@ -135,9 +129,8 @@ def verify_parity(
 ) -> Agreement:
     """Compare one rank of a framework with one rank of the reference framework in fp32.
 
-    With `is_clipped`, gradients are clipped by their global norm. `workplace` has the site and the
-    folder; `variant` has values of axes, such as the precision. Returns a line of the parity table,
-    which has the problem if a run failed.
+    With `is_clipped`, gradients are clipped by their global norm. `variant` has values of axes,
+    such as the precision. If a run failed, the result has the problem.
     """
     case = make_case(framework, model, workplace.site, is_clipped, variant)
     name = _name(case, "clip" if is_clipped else "no clipping")
@@ -162,8 +155,7 @@ def verify_data_parallel(
     `distribution` is the gradient_sync, such as "horovod"; `variant` has values of other axes. The
     reference is one rank with both batches joined. For a model with batch normalization, whose
     statistics are per rank, it is the mean of the gradients of one rank with each batch, and for
-    the losses the reference framework's run on two ranks. Returns a line of the data-parallel
-    table.
+    the losses the reference framework's run on two ranks.
     """
     alone = make_case(framework, model, workplace.site, variant=variant)
     pair = _vary(alone, topology=str(Topology(1, 2)), gradient_sync=distribution)

@@ -105,10 +105,7 @@ class Fields:
 
 
 def make_fields(least_side: int, random: numpy.random.RandomState) -> Fields:
-    """Make FIELDS random fields, from which images are drawn.
-
-    Their side is the next power of two >= `least_side` pixels.
-    """
+    """Make FIELDS random fields; their side is the next power of two >= `least_side` pixels."""
     side = 1 << (least_side - 1).bit_length()
     return Fields(numpy.stack([_make_field(side, random) for _ in range(FIELDS)]))
 

@@ -38,10 +38,7 @@ def find_record(environment: Path) -> Path:
 
 
 def read_additions(environment: Path) -> Additions:
-    """Read the record of the packages added to an environment; empty if none was added.
-
-    Raises InputError if the record is invalid.
-    """
+    """Read the packages added to an environment, empty if none; raises InputError if invalid."""
     path = find_record(environment)
     try:
         values = read_json(path, MIB)
@@ -74,10 +71,7 @@ def merge_requirements(*lists: Sequence[str]) -> tuple[str, ...]:
 
 
 def has_additions(environment: Path, pins: Pins, asked: Sequence[str]) -> bool:
-    """Return whether an environment of these pins has all packages that are asked for.
-
-    `asked` are requirements, as of `--with`; True if there are none.
-    """
+    """Return whether an environment of these pins has all requirements `asked` (as of `--with`)."""
     if not asked:
         return True
     record = read_additions(environment)
@@ -96,9 +90,8 @@ def add_packages(
 ) -> None:
     """Add packages to an environment without changing its pinned ones, and record their versions.
 
-    If the environment's record is of the same pins and has all of `asked`, its versions are
-    installed again. `options` are those of pip. Raises EnvironmentMissingError, with a remedy, if
-    the packages do not fit the pins.
+    If its record has the same pins and all of `asked`, those versions are installed again.
+    `options` are pip's. Raises EnvironmentMissingError, with a remedy, if packages do not fit.
     """
     environment, record = installation.environment, read_additions(installation.environment)
     own = {_name(line) for line in record.installed} - {_name(line) for line in pins.requirements}

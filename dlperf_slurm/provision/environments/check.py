@@ -85,10 +85,7 @@ class EnvironmentCheck:
 
 
 def list_environments(device: str) -> list[list[str]]:
-    """List the environments for a device ("cpu" or "cuda"), one row per framework.
-
-    A row has framework, state, Python, Horovod, added packages, MiB and path.
-    """
+    """List framework, state, Python, Horovod, added packages, MiB and path of each environment."""
     rows = []
     for framework in list_pins():
         pins = read_pins(framework, device)
@@ -105,10 +102,7 @@ def list_environments(device: str) -> list[list[str]]:
 
 
 def check_environment(pins: Pins) -> EnvironmentCheck:
-    """Check the environment of these pins: import the framework, run two MPI ranks, Horovod, GPUs.
-
-    An environment that is missing or incomplete is not run; the result's `problems` say why.
-    """
+    """Check an environment, if complete: import the framework, run two MPI ranks, Horovod, GPUs."""
     environment = find_managed_environment(pins.name)
     state = find_state(environment, pins)
     problems = _list_system_problems(pins, state)

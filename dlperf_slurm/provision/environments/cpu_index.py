@@ -54,9 +54,8 @@ def choose_build(
 def find_addition_options(installation: Installation, pins: Pins, cpu_index: str) -> list[str]:
     """Return pip's options for packages added to an environment: an index with CPU builds, or none.
 
-    Beside a CPU build of the framework, pip then prefers the "+cpu" version of a package to that of
-    PyPI. The index is `cpu_index` or the variable's, else CPU_INDEX if it answers and has the
-    framework's build.
+    Beside a CPU build, pip then prefers the "+cpu" version of a package to that of PyPI. The index
+    is `cpu_index` or the variable's, else CPU_INDEX if it answers and has the framework's build.
     """
     named = find_named_index(cpu_index)
     build = f"{pins.requirements[0]}{LOCAL_LABEL}"

@@ -68,10 +68,7 @@ class Stamp:
 
 
 def read_stamp(environment: Path) -> Optional[Stamp]:
-    """Read the stamp of an environment: hash of its pins, Python, build time in seconds, and MiB.
-
-    None if the environment is missing or incomplete.
-    """
+    """Read the stamp of an environment; None if the environment is missing or incomplete."""
     try:
         return Stamp(**read_json(environment / STAMP_FILE, MIB))
     except (OSError, TypeError):

@@ -54,10 +54,7 @@ class MachineGpus:
 
 
 def parse_gpus(answer: str) -> MachineGpus:
-    """Parse the output of `LOOK_AT_GPUS`: the driver's CUDA version and the GPUs, or a problem.
-
-    Raises ValueError for anything else.
-    """
+    """Parse the output of `LOOK_AT_GPUS`; raises ValueError for anything else."""
     found = json.loads(answer)
     if "problem" in found:
         return MachineGpus("", (), found["problem"].replace("_", " "))
@@ -134,10 +131,7 @@ def find_missing_code(pins: Pins, capability: str) -> str:
 
 
 def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
-    """List why an environment's build cannot use a machine's driver or GPUs; [] if it can.
-
-    `found` has the driver's CUDA version, and the names and compute capabilities of the GPUs.
-    """
+    """List why an environment's build cannot use a machine's driver or GPUs; [] if it can."""
     if found.problem or not pins.cuda:
         return []
     problems = [find_missing_code(pins, capability) for _, capability in sorted(set(found.gpus))]

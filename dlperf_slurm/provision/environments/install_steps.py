@@ -213,9 +213,8 @@ def build_wheel(
 ) -> Path:
     """Build a wheel of a requirement with the environment's packages, and cache it under `key`.
 
-    Returns the wheel's path. Downloads only the sources of the requirement, with their hash checked
-    if known; `variables` are added to the build's environment. Raises EnvironmentMissingError if
-    the build fails.
+    Downloads only the sources of the requirement, with their hash checked if known; `variables` are
+    added to the build's environment. Raises EnvironmentMissingError if the build fails.
     """
     folder = _find_wheel_folder(installation, key)
     partial = folder.with_name(f"{key}.partial")

@@ -114,10 +114,7 @@ def list_pins() -> list[str]:
 
 
 def read_pins(framework: str, device: str = "cpu") -> Pins:
-    """Read the pins of a framework for a device ("cpu" or "cuda"): exact versions and settings.
-
-    Raises InputError for an unknown framework.
-    """
+    """Read the pins of a framework for a device; raises InputError for an unknown framework."""
     try:
         check_known(framework, list_pins(), "a framework that `env create` can install")
     except ValueError as error:
@@ -164,10 +161,7 @@ def _join_requirements(texts: Sequence[str], left_out: Collection[str]) -> tuple
 
 
 def add_hashes(framework: str, requirements: Sequence[str], device: str = "cpu") -> list[str]:
-    """Return the requirements with the hashes of their files; pip then rejects any other file.
-
-    `device` is "cpu" or "cuda". A requirement without known hashes stays as it is.
-    """
+    """Return requirements with the hashes of their files, if known; pip rejects other files."""
     hashes: dict[str, list[str]] = {}
     for name in sorted({framework, get_environment_name(framework, device)}):
         path = PINS_DIR / HASHES_FOLDER / f"{name}.txt"

@@ -26,11 +26,10 @@ _CAPABILITIES = {word: made_for for made_for, words in _TYPES.items() for word i
 
 
 def parse_minutes(text: str) -> Optional[int]:
-    """Parse a time limit such as "1-00:00:00" or "2:00" to whole minutes, seconds left out.
+    """Parse a time limit to whole minutes, cutting seconds; None for other text ("UNLIMITED").
 
     The formats are those of sbatch's --time: "minutes", "minutes:seconds", "hours:minutes:seconds",
-    "days-hours", "days-hours:minutes", "days-hours:minutes:seconds". None for any other text, such
-    as "UNLIMITED".
+    "days-hours", "days-hours:minutes", "days-hours:minutes:seconds".
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:

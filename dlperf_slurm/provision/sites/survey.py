@@ -243,10 +243,7 @@ def parse_partitions(shown: str, listed: str) -> tuple[Partition, ...]:
 
 
 def parse_associations(text: str) -> tuple[Association, ...]:
-    """Parse the lines "account|partition|QOS|DefaultQOS|MaxSubmit" of sacctmgr.
-
-    QOS are separated by commas; an empty limit is None. Other lines are left out.
-    """
+    """Parse "account|partition|QOS,...|DefaultQOS|MaxSubmit" lines of sacctmgr, skipping others."""
     return tuple(
         Association(account, part, tuple(filter(None, qos.split(","))), default, parse_count(limit))
         for account, part, qos, default, limit in _split_rows(text, 5)
