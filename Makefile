@@ -53,8 +53,8 @@ PYTEST = -m pytest -q --override-ini=cache_dir=.pytest_cache/$@
 AFTER_CHECK := not_in_check or integration or slow or exhaustive
 AFTER_TEST := slow or exhaustive
 # of the tests in tests/worker with PyTorch: each model, precision and way to average gradients takes
-# the same way through what is not the adapter; sharded weights and a real profiler take long
-LONG_WORKER := bert or llama or vit or bf16 or fp16 or server or sharded or traces or (step_by_step and not native)
+# the same way through what is not the adapter; sharded weights take long
+LONG_WORKER := bert or llama or vit or bf16 or fp16 or server or sharded or (step_by_step and not native)
 BRIEF_WORKER := -m "not exhaustive" -k "not ($(LONG_WORKER))"
 
 .PHONY: demo check test test-all lint docs clean bench fuzz

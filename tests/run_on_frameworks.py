@@ -55,8 +55,7 @@ LEFT_TO_CHANGES = ("-k", "not (bert or llama or vit or bf16 or fp16 or xla or se
 # tests of the reference that test-worker leaves out
 NOT_IN_TEST_WORKER = (
     "-k",
-    "bert or llama or vit or bf16 or fp16 or server or sharded or traces"
-    " or (step_by_step and not native)",
+    "bert or llama or vit or bf16 or fp16 or server or sharded or (step_by_step and not native)",
 )
 # the number of changed frameworks that --changed tests with more than ResNet-50
 MOST_CHANGED = 3

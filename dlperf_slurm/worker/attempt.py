@@ -87,6 +87,7 @@ def run_attempt(
         servers.report_early_end = partial(write_failure, attempt_dir, world.rank)
         signs = load_adapter(case.axes.framework).OUT_OF_MEMORY
         work(case, world, attempt_dir)
+    # SystemExit too: a rank that left alone would wait for the others in MPI_Finalize
     except BaseException as error:
         try:
             rank = world.rank if world is not None else None

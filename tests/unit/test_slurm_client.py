@@ -10,6 +10,7 @@ from builders import write_program
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.scheduler.sbatch_errors import is_no_answer
 from dlperf_slurm.slurm_client import (
+    cancel_jobs,
     clean_environment,
     find_cluster_name,
     is_slurm_here,
@@ -74,6 +75,13 @@ def test_client_sees_no_surrounding_job_and_its_output_is_read(
 def test_client_that_is_not_there_is_named(bin_dir):
     with pytest.raises(SchedulerError, match=r"^sbatch is not on PATH"):
         run_client(["sbatch"])
+
+
+def test_no_jobs_are_cancelled_by_a_name_alone(bin_dir):
+    write_program(bin_dir, "scancel", "exit 1")
+    cancel_jobs([], job_name="probe")
+    with pytest.raises(SchedulerError, match="scancel"):
+        cancel_jobs(["7"], job_name="probe")
 
 
 def test_client_that_hangs_is_given_up(bin_dir):

@@ -4,7 +4,9 @@ import os
 import pickle
 import signal
 import subprocess
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from support import attempts, sessions
@@ -141,6 +143,17 @@ def test_flight_recorder_of_pytorch_is_written_if_it_is_on(
     if is_written:
         entries = pickle.loads(path.read_bytes())["entries"]
         assert [entry["profiling_name"] for entry in entries] == ["gloo:all_reduce"]
+
+
+@pytest.mark.parametrize(("nccl", "gloo"), [(b"", b"gloo"), (b"nccl", b"")])
+def test_flight_recorder_with_collectives_is_written_of_two(tmp_path, monkeypatch, nccl, gloo):
+    # a build for CUDA has both
+    recorder = SimpleNamespace(_dump_nccl_trace=lambda: nccl, _dump_fr_trace=lambda: gloo)
+    torch = SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=recorder))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "9")
+    stall_evidence.dump_flight_recorder(tmp_path / "flight")
+    assert (tmp_path / "flight").read_bytes() == nccl + gloo
 
 
 def record_flight(meeting, path):

@@ -12,8 +12,7 @@ from dlperf_slurm.provision.environments.pins import list_pins
 TESTS = ("tests/worker/test_adapter.py",)
 BRIEF = ("-m", "not exhaustive")
 LEFT_OUT = (
-    "bert or llama or vit or bf16 or fp16 or server or sharded or traces"
-    " or (step_by_step and not native)"
+    "bert or llama or vit or bf16 or fp16 or server or sharded or (step_by_step and not native)"
 )
 FILES = {
     "dlperf_slurm/__init__.py": (
