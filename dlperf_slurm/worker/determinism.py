@@ -6,7 +6,7 @@ For comparing results, not for measuring: deterministic kernels are slower.
 import os
 import sys
 from importlib import import_module
-from typing import Dict
+from typing import Dict, Mapping
 
 # "1" has measured cases compute deterministically; `sweep --bits` sets it in [env]
 SWITCH = "DLPERF_SLURM_DETERMINISTIC"
@@ -21,6 +21,9 @@ VARIABLES = {
     "TF_DETERMINISTIC_OPS": "1",
 }
 XLA_FLAG = "--xla_gpu_deterministic_ops=true"
+# A step with the backward kernel of cuDNN's attention ends with an IndexError under the flag: seen
+# with JAX 0.11.2 and cuDNN 9.19 on an H200.
+XLA_LACK = "XLA cannot run cuDNN attention's backward kernel deterministically"
 
 
 def make_deterministic(framework: str) -> None:
@@ -35,6 +38,11 @@ def make_deterministic(framework: str) -> None:
         # error
         import_module("torch").use_deterministic_algorithms(True, warn_only=True)
     print("deterministic kernels are used where they exist", file=sys.stderr, flush=True)
+
+
+def find_lack_of_xla(environ: Mapping[str, str]) -> str:
+    """Return why cuDNN's attention cannot be trained with these variables, or ''."""
+    return XLA_LACK if XLA_FLAG in environ.get("XLA_FLAGS", "") else ""
 
 
 def choose_variables(framework: str, environ: Dict[str, str]) -> Dict[str, str]:

@@ -95,7 +95,10 @@ def verify_case(
     if not isinstance(world, SingleProcess):
         rank_info = choose_network(rank_info, world, rendezvous)
         versions.update(world.describe_versions())
-    if case.device == "cuda":
+    # in 16 bits JAX has cuDNN's attention, which XLA cannot make deterministic
+    if case.device == "cuda" and (
+        case.axes.framework != "jax" or case.axes.precision in ("fp32", "tf32")
+    ):
         make_deterministic(case.axes.framework)
     session = start_session(case, rank_info)
     check_parameter_count(case, session)

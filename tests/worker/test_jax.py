@@ -26,6 +26,7 @@ from jax import numpy as jnp  # noqa: E402
 from jax._src.cudnn import fused_attention_stablehlo  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
+from dlperf_slurm.worker.determinism import XLA_FLAG, XLA_LACK  # noqa: E402
 from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
     bert,
     compilation_cache,
@@ -338,6 +339,16 @@ def cudnn(monkeypatch):
 )
 def test_attention_is_xlas_where_cudnn_has_none_and_says_why(model, changes, expected):
     check_that_it_is_xlas(model, changes, expected)
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_attention_is_xlas_if_training_has_to_be_deterministic(cudnn, monkeypatch, mode):
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=x {XLA_FLAG}")
+    case = sessions.make_case("jax", "llama", device="cuda", precision="bf16", mode=mode)
+    work = Work(case, sessions.ALONE, ADAPTER.__name__)
+    attention, lack = forward.choose_attention(case, work, jnp.bfloat16)
+    is_found = (attention, lack) == (layers.XLA, f", because {XLA_LACK}")
+    assert is_found == (mode == "train")
 
 
 def test_attention_is_xlas_if_cudnn_refuses_the_size_of_heads(cudnn):

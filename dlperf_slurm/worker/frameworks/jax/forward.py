@@ -1,5 +1,6 @@
 """A model, its loss and a loss scale -> a forward pass in the case's precision, and evaluation."""
 
+import os
 from functools import partial
 from typing import Any, List, NamedTuple, Optional, Set, Tuple
 
@@ -12,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.determinism import find_lack_of_xla
 from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
 from dlperf_slurm.worker.frameworks.jax.layers import (
     CUDNN,
@@ -153,6 +155,9 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
     """
     if case.device != "cuda" or compute_type == jnp.float32 or not work.has_attention:
         return XLA, ""
+    lack = find_lack_of_xla(os.environ) if case.axes.mode == TRAIN else ""
+    if lack:
+        return XLA, f", because {lack}"
     definition = work.definition
     shape = (1, definition.sequence_length, 1, definition.head_size)
     arrays = [jax.ShapeDtypeStruct(shape, compute_type)] * 3
