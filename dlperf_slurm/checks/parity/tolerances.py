@@ -274,7 +274,9 @@ def _compare(
         if is_stored_in_16_bits(found.case):
             # updates below half the spacing of 16-bit weights are lost: up to all of them
             start = getattr(expected, name.replace("trained", "initial"))
-            tolerance += abs(start - reference) / abs(reference)
+            lost = abs(start - reference) / abs(reference)
+            # AdamW's second moments below 2^-25 become 0 in float16: weights move too far
+            tolerance += 2 * lost if found.case.axes.precision == "fp16" else lost
     return ParityCheck(text, value, difference, tolerance)
 
 
