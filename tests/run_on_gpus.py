@@ -52,6 +52,9 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 MACHINE = CHECKOUT / "tests" / "support" / "gpu_machine.py"
 REPORT = CHECKOUT / ".venv" / "gpu-report"
 FRAMEWORKS = ("pytorch", "jax", "tensorflow2")
+GENERATION = "tests/gpu/test_generation.py"
+# what every adapter must pass on CPUs
+SMALL_SIZES = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
 CPU = "cpu"
 ONE_GPU_SECONDS = 1800.0
 LOOK_SECONDS = 120.0
@@ -76,6 +79,8 @@ class Part:
     arguments: tuple[str, ...]
     limit_seconds: float = 180.0
     gpus: int = 1
+    # tests beside each other on one GPU, if pytest-xdist is installed
+    processes: int = 1
 
     @property
     def files(self) -> list[Path]:
@@ -126,11 +131,15 @@ def list_parts(frameworks: Sequence[str]) -> Iterator[Part]:
         files += [own] if (CHECKOUT / own).exists() else []
         yield Part(framework, framework, (*files, "--framework", framework), 240.0)
     if has_reference:
-        yield Part("parity", "pytorch", ("tests/gpu/test_same_work.py",), 240.0)
+        yield Part("parity", "pytorch", ("tests/gpu/test_same_work.py",), 300.0, processes=8)
     full_size = ("tests/gpu/test_full_size.py", "-k")
     for framework in frameworks:
         named = (*full_size, "not largest", "--framework", framework)
         yield Part(f"{framework} full size", framework, named, 420.0)
+        yield Part(f"{framework} generation", framework, (GENERATION, "--framework", framework))
+    for framework in frameworks:
+        tests = (*SMALL_SIZES, "--framework", framework, "-m", "not exhaustive")
+        yield Part(f"{framework} small sizes", framework, tests, 300.0, processes=8)
     if has_reference:
         yield Part("public models", "pytorch", ("tests/gpu/test_public_models.py",), 240.0)
         yield Part("ceilings", "pytorch", ("tests/gpu/test_ceilings.py",), 90.0)
@@ -284,14 +293,18 @@ def find_lack(part: Part, machine: Machine) -> str:
     python = machine.pythons.get(part.framework)
     if python is None:
         return f"there is no environment {get_environment_name(part.framework, CUDA)}: {MAKE_THEM}"
-    done = subprocess.run([python, "-c", "import pytest"], stderr=subprocess.DEVNULL)
-    if done.returncode != 0:
+    if not has_module(str(python), "pytest"):
         return f"pytest is not in the environment of {part.framework or 'the tool'}: {MAKE_THEM}"
     if machine.gpus == 0 and machine.device == CUDA:
         return NO_GPU
     if machine.gpus < part.gpus and part.gpus > 1:
         return f"{NOT_FOR_THIS_GPU}it takes {part.gpus} GPUs, and there is {machine.gpus}"
     return ""
+
+
+def has_module(python: str, name: str) -> bool:
+    done = subprocess.run([python, "-c", f"import {name}"], stderr=subprocess.DEVNULL)
+    return done.returncode == 0
 
 
 def list_checks(part: Part) -> list[str]:
@@ -311,8 +324,11 @@ def make_command(part: Part, machine: Machine) -> list[str]:
     python = str(machine.pythons[part.framework])
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", PLUGIN]
     command += [f"--outcomes={machine.outcomes}", *part.arguments]
-    if part.arguments[0].startswith("tests/gpu/"):
+    if part.arguments[0].startswith("tests/"):
         command.append(f"--device={machine.device}")
+    if part.processes > 1 and has_module(python, "xdist"):
+        command += ["-n", str(min(part.processes, os.cpu_count() or 1))]
+    if part.arguments[0].startswith("tests/gpu/"):
         named = {name: path for name, path in machine.pythons.items() if name and path}
         command += [f"--python={name}={path}" for name, path in named.items()]
     return command
@@ -349,6 +365,9 @@ def run_part(part: Part, machine: Machine, limit_seconds: float) -> list[Outcome
     end = f"{read_end(machine.log, log_start)[-LOG_END:]}\n{how}"
     lines = read_end(machine.outcomes, len(before.encode())).splitlines()
     outcomes = read_outcomes(part.name, lines, end)
+    if part.arguments[: len(SMALL_SIZES)] == SMALL_SIZES:
+        # tests for every framework, some of which are not for this one
+        outcomes = [replace(one, is_excused=True) for one in outcomes]
     if not outcomes:
         return [Outcome(part.name, "all", FAILED, reason=f"{end}, and no check had begun")]
     # it ended between two checks

@@ -39,8 +39,7 @@ def test_training_runs_at_full_size(framework, device, model, precision, compile
         pytest.skip(f"{NOT_FOR_THIS_GPU}{lack}")
     record = run(attempt)
     numpy = pytest.importorskip("numpy")
-    unfold(attempt.path)
-    steps = numpy.load(attempt.path / STEP_SECONDS_FILE)
+    steps = read_steps(attempt)
     hold("throughput", record.samples_per_s, "samples/s")
     hold("step", 1e3 * float(numpy.median(steps)), "ms")
     hold("variation of steps", 100 * float(steps.std() / steps.mean()), "%")
@@ -60,6 +59,43 @@ def test_training_runs_at_full_size(framework, device, model, precision, compile
     peak = measure_peak(framework, precision, attempt.case) if is_gpu else None
     if peak and not peak.problem:
         hold("of the sustained product", 100 * rate / peak.flops_per_s, "%", most=100)
+
+
+def read_steps(attempt):
+    numpy = pytest.importorskip("numpy")
+    unfold(attempt.path)
+    return numpy.load(attempt.path / STEP_SECONDS_FILE)
+
+
+# axes, and the least and the most of time and memory as a share of the plain step's
+WAYS = [
+    ({"activation_checkpointing": True}, (1.0, 2.5), (0.1, 0.9)),
+    ({"gradient_sync": "sharded"}, (0.7, 1.5), (0.5, 1.5)),
+    ({"data": "host"}, (0.9, 1.1), (0.9, 1.1)),
+    ({"gradient_accumulation": 2}, (1.7, 2.1), (0.8, 1.2)),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: next(iter(way[0])))
+def test_step_done_in_another_way_takes_its_time_and_memory(framework, device, way, tmp_path, hold):
+    axes, seconds, memory = way
+    is_gpu = device == "cuda"
+    found = []
+    for name, own in (("plain", {}), ("other", axes)):
+        changes = {"precision": "amp-bf16" if is_gpu else "fp32", **choose_work("llama", device)}
+        attempt = make_attempt(tmp_path / name, framework, **{**changes, **own})
+        lack = find_lack(attempt.case)
+        if lack:
+            pytest.skip(f"{NOT_FOR_THIS_GPU}{lack}")
+        record = run(attempt)
+        step_seconds = float(read_steps(attempt).mean())
+        peak_bytes = record.ranks[0].peak_memory_bytes
+        hold(f"{name} step", 1e3 * step_seconds, "ms")
+        hold(f"{name} memory", peak_bytes / 2**20, "MiB")
+        found.append((step_seconds, peak_bytes))
+    for what, bounds, plain, own in zip(("step", "memory"), (seconds, memory), *found):
+        least, most = bounds if is_gpu else (None, None)
+        hold(f"{what}, of plain", own / plain, least=least, most=most)
 
 
 _PEAKS = {}

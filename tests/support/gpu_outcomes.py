@@ -21,7 +21,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     path = config.getoption("--outcomes")
-    if path:
+    # the workers of pytest-xdist report to the process that writes
+    if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Outcomes(Path(path)))
         threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
 

@@ -46,13 +46,13 @@ def test_other():
 def run(tmp_path, monkeypatch, capsys):
     """Return a function that runs a part of two checks, the second one with this statement."""
 
-    def run(statement="pass", gpus=1, needed=1, limit_seconds=60.0):
+    def run(statement="pass", gpus=1, needed=1, limit_seconds=60.0, processes=1):
         checks = tmp_path / "test_checks.py"
         checks.write_text(CHECKS % statement)
         machine = {"gpus": gpus, "facts": {"gpu_models": "NVIDIA H100"}}
         monkeypatch.setattr(run_on_gpus, "look_at_machine", lambda pythons: machine)
         monkeypatch.setattr(run_on_gpus.signal, "signal", lambda *_: None)
-        part = Part("parity", "", (str(checks),), limit_seconds, needed)
+        part = Part("parity", "", (str(checks),), limit_seconds, needed, processes)
         code = accept([part], Machine(tmp_path / "report", PYTHONS))
         report = json.loads((tmp_path / "report" / "report.json").read_text())
         text = (tmp_path / "report" / "report.md").read_text()
@@ -65,11 +65,13 @@ def list_verdicts(report):
     return [outcome["verdict"] for outcome in report["outcomes"]]
 
 
-def test_report_has_each_check_with_its_value_and_bound(run):
-    code, report, text, _ = run()
+@pytest.mark.parametrize("processes", [1, 2])
+def test_report_has_each_check_with_its_value_and_bound(run, processes):
+    code, report, text, _ = run(processes=processes)
     assert (code, report["verdict"], list_verdicts(report)) == (0, PASSED, [PASSED, PASSED])
     assert "2 passed, 0 failed" in report["conclusion"]
-    assert report["outcomes"][0]["measured"] == [
+    measured = {one["check"]: one["measured"] for one in report["outcomes"]}
+    assert measured["test_value_within_its_bounds"] == [
         {"what": "ratio", "value": 2.5, "unit": "x", "bound": ">= 2"}
     ]
     assert "| test_value_within_its_bounds | passed | ratio: 2.5 x | >= 2 |" in text

@@ -3,11 +3,13 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import attempts, frozen_code
 
+from dlperf_slurm.worker.determinism import make_deterministic
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -20,11 +22,24 @@ def pytest_addoption(parser):
         choices=list_frameworks(),
         help="test this framework's adapter, which must be installed in this Python",
     )
+    parser.addoption(
+        "--device",
+        default=attempts.CASE.device,
+        choices=["cpu", "cuda"],
+        help="run the cases that name no device on this one, default: %(default)s",
+    )
 
 
 def pytest_configure(config):
     # not there when this folder is found only while collecting, as from the top
-    if config.getoption("--framework", default=None) == "jax":
+    device = config.getoption("--device", default=attempts.CASE.device)
+    attempts.CASE = replace(attempts.CASE, device=device)
+    if device == "cuda":
+        # tests beside each other share one GPU
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        make_deterministic(config.getoption("--framework"))
+    has_cache = hasattr(config, "cache")
+    if has_cache and config.getoption("--framework", default=None) == "jax":
         # most of its tests is XLA, which compiles the same steps in many processes
         cache_dir = config.cache.mkdir("jax")
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir))
