@@ -252,7 +252,7 @@ def parse_job_id(answer: str) -> str:
     """
     found: list[str] = re.findall(_SUBMITTED, answer) or re.findall(_PARSABLE, answer, flags=re.M)
     if len(set(found)) != 1:
-        words = "several numbers" if found else "no job id"
+        words = "several job ids" if found else "no job id"
         raise SchedulerError(f"sbatch printed {words}: {answer.strip()[-200:]!r}")
     return found[0]
 

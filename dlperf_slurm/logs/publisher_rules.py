@@ -20,7 +20,7 @@ def average(values: Sequence[float]) -> float:
 def average_harmonically(values: Sequence[float]) -> float:
     """Return the harmonic mean; raises RuleError if a value is not above 0."""
     if min(values) <= 0:
-        raise RuleError("the rule needs rates above 0 for a harmonic mean")
+        raise RuleError("the publisher's rule needs rates above 0 for a harmonic mean")
     return len(values) / sum(1 / value for value in values)
 
 
@@ -28,7 +28,9 @@ def take_values(values: Sequence[Value], start: int, stop: Optional[int]) -> Seq
     """Return `values[start:stop]`; raise RuleError if the log has fewer values."""
     needed = start + 1 if stop is None else stop
     if len(values) < needed:
-        raise RuleError(f"the rule needs at least {needed} values, but the log has {len(values)}")
+        raise RuleError(
+            f"the publisher's rule needs at least {needed} values, but the log has {len(values)}"
+        )
     return values[start:stop]
 
 
@@ -45,7 +47,7 @@ def time_steps(times: Sequence[float], first: int, last: int, samples_per_step: 
     taken = take_values(times, first - 1, last)
     seconds = subtract_times(taken[-1], taken[0])
     if seconds <= 0 or samples_per_step <= 0:
-        raise RuleError("the rule needs times that increase, and a batch size")
+        raise RuleError("the publisher's rule needs times that increase, and a batch size")
     return samples_per_step * (last - first) / seconds
 
 
@@ -66,7 +68,9 @@ def average_lines(
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:
         if is_per_device and identity.devices <= 0:
-            raise RuleError("the rule needs the number of devices: add --set devices=...")
+            raise RuleError(
+                "the publisher's rule needs the number of devices: add --set devices=..."
+            )
         values = parsed.series.get(series, ()) if series else [m.value for m in parsed.marks]
         rates = take_values(values, start, stop)
         rates = rates if line_digits is None else [round(rate, line_digits) for rate in rates]
@@ -85,7 +89,7 @@ def average_seconds(start: int, stop: Optional[int] = None) -> Compute:
     def compute(parsed: ParsedRun, identity: Identity) -> float:
         seconds = average(take_values([mark.value for mark in parsed.marks], start, stop))
         if seconds <= 0 or identity.global_batch_size <= 0:
-            raise RuleError("the rule needs times above 0, and a batch size")
+            raise RuleError("the publisher's rule needs times above 0, and a batch size")
         return identity.global_batch_size / seconds
 
     return compute
@@ -117,7 +121,8 @@ def time_between(first: int, last: int) -> Compute:
         times = {mark.position[-1]: mark.time for mark in parsed.marks if mark.time > 0}
         if first not in times or last not in times:
             raise RuleError(
-                f"the rule needs the times of steps {first} and {last}, but one is not in the log"
+                f"the publisher's rule needs the times of steps {first} and {last}, but one "
+                "of them is not in the log"
             )
         samples = identity.global_batch_size * (last - first)
         return round(time_steps((times[first], times[last]), 1, 2, samples), 2)
@@ -148,7 +153,8 @@ def take_last(series: str) -> Compute:
         values = parsed.series.get(series, ())
         if not values or values[-1] <= 0:
             raise RuleError(
-                f"the rule needs the {series} that the script prints, but the log has none"
+                f"the publisher's rule needs the {series} that the script prints, but the log has "
+                "none"
             )
         return values[-1]
 

@@ -221,7 +221,10 @@ def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
     failure = failures.find_failure(is_complete=False)
     status = OUT_OF_MEMORY if failures.is_out_of_memory else FAILED
     known = f"known: {', '.join(list_formats())}"
-    return failure or f"contains no timed step of a known format; {known}; {ADD_FORMAT}", status
+    return (
+        failure or f"no line has a step time in a known log format; {known}; {ADD_FORMAT}",
+        status,
+    )
 
 
 def _drop_attempts(parsed_runs: Sequence[ParsedRun]) -> List[ParsedRun]:

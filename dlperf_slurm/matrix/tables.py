@@ -41,7 +41,7 @@ class Protocol(TomlModel):
     batch_size_step: PositiveInt = 8
     """Step size of the search for the largest batch size."""
     memory_limit_mib_per_device: Optional[PositiveInt] = None
-    """Memory limit of a rank, in MiB; a rank that needs more counts as out of memory."""
+    """Limit of a rank's peak memory on its device, in MiB; above it a rank is out of memory."""
     telemetry_interval_seconds: Seconds = 0.5
     """Interval between samples of power, clocks and memory; 0 switches sampling off."""
     stall_seconds: Optional[Seconds] = None

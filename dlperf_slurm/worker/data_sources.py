@@ -167,7 +167,8 @@ def receive(pipe: Any, producer: Any) -> "Batch":
     while not pipe.poll(1000):
         if not producer.is_alive():
             raise RuntimeError(
-                f"a producer process of data 'zmq' ended with exit code {producer.exitcode}"
+                "a process that makes batches (data = 'zmq') ended with exit code "
+                f"{producer.exitcode}; its output is in the task's logs"
             )
     return unpack(pipe.recv_multipart())
 

@@ -249,7 +249,7 @@ def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
         fewest = min(map(len, sets))
         if fewest < wanted * shared:
             whose = f"{shared} ranks on {host} share" if shared > 1 else f"a rank on {host} sees"
-            words = f"{whose} {fewest} cores, but {wanted} are requested for each"
+            words = f"{whose} {fewest} cores, but {wanted} are requested per rank"
             remedy = f"set cpus_per_rank = {max(1, fewest // shared)}, or change how the launcher "
             remedy += "pins ranks to CPU cores (launcher.flags in the site file)"
             yield make_fault("cores", where, words, remedy)

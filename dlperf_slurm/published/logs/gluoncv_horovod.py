@@ -93,7 +93,7 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     rates = [mark.value for mark in parsed.marks if mark.position[0] == 0]
     if len(rates) != 120:
         raise RuleError(
-            f"the rule needs 120 lines of the first epoch, but the log has {len(rates)}"
+            f"the publisher's rule needs 120 lines of the first epoch, but the log has {len(rates)}"
         )
     return round(average(rates[20:]), 2)
 

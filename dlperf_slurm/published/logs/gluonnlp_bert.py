@@ -106,11 +106,12 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     latencies, devices = parsed.series.get("latencies_ms", ()), identity.devices
     if devices == 0 or len(latencies) != 200 * devices:
         raise RuleError(
-            f"the rule needs 200 lines of each device, but the log has {len(latencies)} lines"
+            "the publisher's rule needs 200 lines of each device, but the log has "
+            f"{len(latencies)} lines"
         )
     rows = [latencies[row * devices : (row + 1) * devices] for row in range(100, 200)]
     if min(latencies) <= 0:
-        raise RuleError("the rule needs latencies above 0")
+        raise RuleError("the publisher's rule needs latencies above 0")
     rates = [
         median(1000.0 / latency * identity.global_batch_size for latency in row) for row in rows
     ]

@@ -167,7 +167,7 @@ def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:
         seconds += taken if step > 20 else 0.0
     if seconds <= 0 or max(parsed.series["steps"], default=0.0) < 120:
         raise RuleError(
-            "the rule needs the times of steps 21 to 120, but the log does not have them"
+            "the publisher's rule needs the times of steps 21 to 120, which the log does not have"
         )
     return round(identity.global_batch_size / (seconds / (100 * identity.devices)), 2)
 

@@ -108,7 +108,7 @@ def _average_100_rates(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: the mean of global batch size / seconds of lines 21 to 120."""
     seconds = take_values([mark.value for mark in parsed.marks], 20, 120)
     if min(seconds) <= 0:
-        raise RuleError("the rule needs times above 0")
+        raise RuleError("the publisher's rule needs times above 0")
     return round(average([round(identity.global_batch_size / value, 4) for value in seconds]), 2)
 
 

@@ -88,7 +88,7 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: global batch size over the mean of 100 lines' seconds."""
     times = take_values(parsed.series.get("times_after_fifth", ()), 20, 120)
     if average(times) <= 0 or identity.global_batch_size <= 0:
-        raise RuleError("the rule needs the batch size, and times of batches above 0")
+        raise RuleError("the publisher's rule needs the batch size, and times of batches above 0")
     return round(identity.global_batch_size / average(times), 2)
 
 

@@ -134,6 +134,6 @@ def _time_5_intervals(parsed: ParsedRun, identity: Identity) -> float:
 RULES = (
     PublisherRule("arithmetic mean of values[1:6], 2 decimals", average_lines(1, 6, digits=2)),
     PublisherRule(
-        "DLPerf: 5 intervals over their time, from the first line, 2 decimals", _time_5_intervals
+        "DLPerf: samples between the first 6 lines over their time, 2 decimals", _time_5_intervals
     ),
 )

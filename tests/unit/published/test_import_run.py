@@ -254,7 +254,7 @@ def test_imported_runs_do_not_share_state(home):
 ROWS = read_published_rows()
 OF_ONE_LOG = [row for row in ROWS if "..." not in row.log]
 OF_REPEATS = [row for row in ROWS if "..." in row.log]
-TIMES_RULE = "DLPerf: 5 intervals over their time, from the first line, 2 decimals"
+TIMES_RULE = "DLPerf: samples between the first 6 lines over their time, 2 decimals"
 
 
 def import_one(path, **options):
