@@ -6,7 +6,13 @@ import sys
 
 import pytest
 
-from dlperf_slurm.worker.determinism import XLA_FLAG, choose_variables, make_deterministic
+from dlperf_slurm.worker.determinism import (
+    XLA_FLAG,
+    XLA_LACK,
+    choose_variables,
+    find_lack_of_xla,
+    make_deterministic,
+)
 
 
 def test_what_the_user_has_set_stays_and_jax_is_given_a_flag_beside_it():
@@ -16,6 +22,19 @@ def test_what_the_user_has_set_stays_and_jax_is_given_a_flag_beside_it():
     assert choose_variables("jax", {})["XLA_FLAGS"] == XLA_FLAG
     chosen = choose_variables("jax", {"XLA_FLAGS": "--xla_dump_to=x"})
     assert chosen["XLA_FLAGS"] == f"--xla_dump_to=x {XLA_FLAG}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_lacking"),
+    [
+        (XLA_FLAG, True),
+        ("--xla_dump_to=x --xla_gpu_exclude_nondeterministic_ops", True),
+        ("--xla_gpu_deterministic_ops=false", False),
+        ("", False),
+    ],
+)
+def test_flags_that_cudnn_attention_cannot_be_trained_with_are_found(flags, is_lacking):
+    assert find_lack_of_xla({"XLA_FLAGS": flags}) == (XLA_LACK if is_lacking else "")
 
 
 @pytest.fixture
