@@ -101,10 +101,13 @@ def __getattr__(name):
     query = name[len("nvmlDeviceGet") :]
 
     def answer(handle, *arguments):
-        value = _DEVICES[handle].get(query)
+        # values may be for some arguments alone, as "TotalEccErrors 1 0"
+        name = " ".join(map(str, (query, *arguments)))
+        name = name if name in _DEVICES[handle] else query
+        value = _DEVICES[handle].get(name)
         if isinstance(value, list):
-            asked = _ASKED.get((handle, query), 0)
-            _ASKED[handle, query] = asked + 1
+            asked = _ASKED.get((handle, name), 0)
+            _ASKED[handle, name] = asked + 1
             value = value[min(asked, len(value) - 1)]
         if value == "mismatch":
             raise NVMLLibraryMismatchError(query)

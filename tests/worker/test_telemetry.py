@@ -138,14 +138,20 @@ def test_gpu_figures_are_those_of_the_window_alone(fake_nvml):
 def test_error_counters_that_grew_during_the_repeat_are_told(fake_nvml):
     # both are read before the window too: when drivers are initialized, and right before it
     growing = {
-        "TotalEccErrors": [3, 0, 3, 0, 5, 0],
+        "TotalEccErrors 0 0": [3, 3, 5],
+        "TotalEccErrors 1 0": [0, 1, 2],
         "PcieReplayCounter": [7, 7, 7],
         "NvLinkErrorCounter": [1] * 16 + [2] * 4 + [1] * 4,
         "Xids": [31, None, None, 94, 94],
     }
     fake_nvml({**A100, **growing}, A100)
     _, gpu, other = summarize_samples([sample_window(CUDA)])
-    assert gpu.errors == {"corrected ECC errors": 2, "NVLink replays": 4, "Xid 94": 2}
+    assert gpu.errors == {
+        "corrected ECC errors": 2,
+        "uncorrected ECC errors": 1,
+        "NVLink replays": 4,
+        "Xid 94": 2,
+    }
     assert other.errors == {}
 
 

@@ -4,8 +4,9 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from builders import run_main
+from builders import make_outcomes, make_planned_case, run_main
 from history_runs import CASE_1, CASE_2, add_run, fail_case
+from report_values import summarize_cases
 
 from dlperf_slurm.reports.ci_checks import (
     ERROR,
@@ -14,6 +15,7 @@ from dlperf_slurm.reports.ci_checks import (
     SKIPPED,
     Check,
     list_annotations,
+    list_run_checks,
 )
 
 REFERENCE = """\
@@ -62,6 +64,12 @@ def test_junit_fails_if_and_only_if_the_command_does(run_a, staged, capsys, fact
         bad = int(suite.get("failures")) + int(suite.get("errors"))
         assert (bad > 0) == (code != 0), (command, code)
         assert len(suite.findall("testcase")) == int(suite.get("tests")) > 0
+
+
+def test_case_that_was_left_out_is_skipped():
+    case = make_outcomes(make_planned_case(reason="too slow"))
+    (check,) = list_run_checks(summarize_cases([case]))
+    assert (check.outcome, check.text) == (SKIPPED, "left out: too slow")
 
 
 @pytest.mark.integration

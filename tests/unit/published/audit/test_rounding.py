@@ -6,6 +6,7 @@ import pytest
 from support.problems import assert_problem
 
 from dlperf_slurm.published.audit import Audit, audit_paths, rounding
+from dlperf_slurm.published.audit.files import read_csv
 from dlperf_slurm.published.audit.headers import read_headers
 from dlperf_slurm.published.audit.rounding import (
     DUPLICATE,
@@ -436,6 +437,12 @@ def test_speedup_of_another_figure_of_the_configuration_is_stale():
     (finding,) = audit_paths([path]).findings
     assert (finding.published, finding.kind) == ("1.95", STALE)
     assert "195.00 at README.md:9" in finding.reason
+
+
+def test_devices_of_a_published_line_are_those_of_all_nodes():
+    line = "x,mxnet,MXNet,resnet50,fp32,none,2,8,128,,100.0,,V100,t,README.md:1"
+    (row,), _ = read_csv(f"{PUBLISHED}\n{line}\n", "published.csv")
+    assert row.devices == 16
 
 
 @pytest.mark.parametrize(
