@@ -53,7 +53,8 @@ ONCE = (
     STATUS
     + """\
 before = measure()
-runs.run_status(argparse.Namespace(run=sys.argv[1], results=Path(), json=False))
+options = {"run": sys.argv[1], "results": Path(), "json": False, "exit_code": False}
+runs.run_status(argparse.Namespace(**options))
 figures = [measure() - before, opened, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]
 print(*figures, file=sys.stderr)
 """

@@ -77,7 +77,6 @@ def add_commands(commands: "Commands") -> None:
 
 def run_history(options: argparse.Namespace) -> None:
     """Print the results of each case over all runs; raises InputError if there are none."""
-    from dlperf_slurm.reports.formats.markdown import write_document
     from dlperf_slurm.reports.history_text import METHOD, tabulate_history
     from dlperf_slurm.reports.regression_check import (
         guard_history,
@@ -98,6 +97,8 @@ def run_history(options: argparse.Namespace) -> None:
     _print(history, options.json, options.all)
     if limit is None and options.junit is None and not options.github:
         return
+    from dlperf_slurm.reports.formats.markdown import write_document
+
     newest = compare_newest(history.rows, limit, options.window)
     tables, notes = tabulate_history(history.rows)
     summary = write_document(NAME, tables, notes)

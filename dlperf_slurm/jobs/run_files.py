@@ -33,18 +33,26 @@ def find_files(run_dir: Path) -> list[FileState]:
 
 def have_changed(run_dir: Path, states: Sequence[FileState]) -> bool:
     """Return whether any of these files and folders of a run has changed (see `check_files`)."""
-    return check_files(run_dir, (name for name, *_ in states)) != states
+    now = _read_states(run_dir, (name for name, *_ in states))
+    return any(one != before for one, before in zip(now, states))
 
 
 def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
-    """Yield paths relative to the run: a folder and all below it but job output; follow no link."""
-    yield folder
+    """Yield paths relative to the run: a folder and all below it but job output; follow no link.
+
+    Folders of folders alone are left out: only an array task that starts makes others in them, and
+    writes a marker too.
+    """
     try:
         entries = sorted(os.scandir(f"{run_dir}/{folder}"), key=lambda entry: entry.name)
     except OSError:
+        yield folder
         return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
+    folders = [entry.is_dir(follow_symlinks=False) for entry in entries]
+    if not entries or not all(folders):
+        yield folder
+    for entry, is_folder in zip(entries, folders):
+        if is_folder:
             yield from list_tree(run_dir, f"{folder}/{entry.name}")
         elif entry.name not in STREAM_FILES:
             yield f"{folder}/{entry.name}"
@@ -52,13 +60,24 @@ def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
 
 def check_files(run_dir: Path, names: Iterable[str]) -> list[FileState]:
     """Return (name, size, mtime in ns, inode) of these paths in a run; -1 if one is missing."""
-    states: list[FileState] = []
-    for name in names:
-        try:
-            # not pathlib: there are five files to each of thousands of array tasks
-            status = os.lstat(f"{run_dir}/{name}") if name else os.stat(run_dir)  # noqa: PTH116
-        except OSError:
-            states.append((name, -1, -1, -1))
-        else:
-            states.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
-    return states
+    return [*_read_states(run_dir, names)]
+
+
+def _read_states(run_dir: Path, names: Iterable[str]) -> Iterator[FileState]:
+    try:
+        # names below an open folder: there are five files to each of thousands of array tasks
+        run = os.open(run_dir, os.O_RDONLY)
+    except OSError:
+        yield from ((name, -1, -1, -1) for name in names)
+        return
+    try:
+        for name in names:
+            try:
+                # an archive is a file itself
+                status = os.stat(name, dir_fd=run, follow_symlinks=False) if name else os.fstat(run)
+            except OSError:
+                yield name, -1, -1, -1
+            else:
+                yield name, status.st_size, status.st_mtime_ns, status.st_ino
+    finally:
+        os.close(run)

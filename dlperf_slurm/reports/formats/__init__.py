@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Optional, Protocol, cast
 
-from dlperf_slurm.reports.summarize import Summary
-
 if TYPE_CHECKING:
     from dlperf_slurm.reports.plots import Plot
     from dlperf_slurm.reports.plots.steps import ReadRepeat
+    from dlperf_slurm.reports.summarize import Summary
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Report:
     report. `read_repeat` reads the step times for plots.
     """
 
-    summary: Summary
+    summary: "Summary"
     plots: "Sequence[Plot]" = ()
     matrix_toml: str = ""
     variant: str = ""

@@ -14,7 +14,7 @@ from dlperf_slurm.results.detectable_slowdown import PlannedRepeats, describe_po
     [
         # the rates' deviation is 0.66 %
         ("case0", 7, ("0.7 %", "2 earlier runs", "by 5 %", "probability of 100 %")),
-        ("other", 7, ("no earlier runs", "vary by 1 %", "by 5 %")),
+        ("other", 7, ("without earlier runs", "vary by 1 %", "by 5 %")),
         ("case0", 3, ("too few", "6")),
     ],
 )
