@@ -168,7 +168,10 @@ class Site(JobSettings):
         return named.model_copy(update={"path": make_absolute(f"data/{name}")})
 
     def find_dataset_path(self, name: str) -> str:
-        """Return the folder or archive of a data set's files, as in `find_dataset`."""
+        """Return the folder or archive of a data set's files, as in `find_dataset`.
+
+        It may not exist; without a path in `[datasets]` it is data/NAME in the working directory.
+        """
         return str(self.find_dataset(name).path)
 
 

@@ -113,7 +113,8 @@ def append_reserved(run_dir: Path, event: Event) -> None:
 def reserve_disk_space(run_dir: Path) -> None:
     """Reserve disk space for the journal lines that follow an sbatch; raises JournalError.
 
-    The reserve is a file of random bytes, which no file system can compress.
+    The reserve is a file of random bytes, which no file system can compress: `append_reserved`
+    frees it for a line that could not be written, else `release_disk_space` at the end.
     """
     path = run_dir / RESERVE_FILE
     try:

@@ -85,7 +85,7 @@ def subtract_times(end: float, start: float) -> float:
 
 
 def parse_namespace(text: str) -> Dict[str, str]:
-    """Parse the arguments of an argparse `Namespace(...)` to name -> value, without quotes."""
+    """Parse the text inside an argparse `Namespace(...)` to name -> value, without quotes."""
     return {name: value.strip("'\"") for name, value in _ARGUMENT.findall(text)}
 
 

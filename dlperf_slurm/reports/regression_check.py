@@ -50,7 +50,9 @@ def guard_history(newest: "DataFrame", limit: float) -> None:
 def _guard(guarded: Sequence[Row], limit: float, what: str) -> None:
     """Raise the error of the worst pairs, or none if all are within the limit.
 
-    `what` names the pairs in its message: "results of run B against run A".
+    Raises SlowerError if a pair is slower, else CasesFailedError if one cannot be compared or there
+    is none, else InconclusiveError. The message has `limit` and `what`, "results of run B against
+    run A".
     """
     slower = [pair for pair in guarded if pair["is_beyond_limit"]]
     alone = [pair for pair in guarded if pair["verdict"] == NOT_COMPARABLE]

@@ -142,7 +142,7 @@ def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
 
 
 def _declare_latency_speedups() -> Iterator[Column]:
-    """Declare the speedup of each latency (mean, percentiles) over the reference precision."""
+    """Declare the speedup of each latency (mean, percentiles) over fp32, or tf32 without fp32."""
     for part in LATENCY_NAMES:
         yield declare_ratio(
             f"latency_{part}_speedup", "ratio",

@@ -168,7 +168,10 @@ def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
 
 
 def list_facts(records: Iterable[Record]) -> list[Fact]:
-    """Return a case's facts (versions, machines), values by host and repeat; "" if unreported."""
+    """Return a case's facts (versions, machines), each with its values and who reported them.
+
+    `Fact.seen` has the (host, repeat) pairs of each value; the value of an unreported fact is "".
+    """
     told = [
         (host, record.case.repeat, facts)
         for record in records

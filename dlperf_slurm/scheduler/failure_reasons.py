@@ -173,7 +173,10 @@ def _describe_node_failure(facts: TaskFacts, row: QueueRow) -> str:
 
 
 def _describe_script_end(run_dir: Path, job_id: str) -> str:
-    """Return the last log line of a job script that ended before it marked its start."""
+    """Return the last log line of a job script, with the log's name, or "" without a log.
+
+    The caller must know that the script ended before it marked its start.
+    """
     log = run_dir / SCRIPTS_DIR / f"{job_id}.log"
     lines = [line.strip() for line in _read_tail(log).splitlines() if line.strip()]
     # lines that only name the logs are no reason

@@ -42,7 +42,8 @@ class Releaser:
     def release(self, states: Sequence[TaskState], poll: int) -> list[str]:
         """Release the jobs whose cause of being held is gone; return a line for each.
 
-        `poll` is the number of the squeue call that gave `states`; a job is released once per call.
+        `poll` is the number of the squeue call that gave `states`; a job is released once per call,
+        and at most RELEASES (full disk) or `launch_tries` (failed launch) times in all.
         """
         now = time.monotonic()
         try:

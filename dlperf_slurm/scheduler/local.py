@@ -129,7 +129,8 @@ def main(arguments: list[str]) -> int:
 def mark_killed(run_dir: Path, group_id: str, array_task_id: int, state: str) -> None:
     """Write the marker that says why an array task was ended early, or was not started.
 
-    `state` is TIMEOUT, CANCELLED or SKIPPED.
+    `state` is TIMEOUT or CANCELLED; for a task that was not started, SKIPPED if the run's time is
+    used up, and CANCELLED if the group is held.
     """
     marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
     write_file(marker, state.encode(), root=run_dir)

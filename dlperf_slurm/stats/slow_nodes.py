@@ -147,7 +147,10 @@ class _Table:
         return numpy.concatenate(parts)
 
     def list_effects(self, adjusted: Any, tests: int, least_effect: float) -> list[NodeEffect]:
-        """Return the effect of each node; `adjusted` is an iterator over the adjusted p-values."""
+        """Return the effect of each node; `adjusted` is an iterator over the adjusted p-values.
+
+        `tests` and `least_effect` only serve to estimate `more_blocks` of nodes that seem slow.
+        """
         from math import exp, nan
 
         effects = []

@@ -111,7 +111,7 @@ def read_own_memory_bytes(index: int) -> int:
     """Return the memory that this process uses now on its visible GPU `index`; 0 if unknown.
 
     Includes CUDA's own memory. NVML knows processes by their ids on the host: in a container with
-    ids of its own, the same id may be that of another process.
+    ids of its own, where the same id may be that of another process, the result is 0.
     """
     nvml = load_nvml()
     handle = None if nvml is None else find_own_handle(nvml, index, os.environ)

@@ -147,7 +147,8 @@ def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
 def find_cpu_build(framework: str, venv: Path) -> str:
     """Return the CPU-only package of a framework in a virtual environment: "torch-2.13.0+cpu".
 
-    "" if the package supports GPUs. Cached, since a plan asks for each case.
+    "" if the package supports GPUs, and for frameworks whose packages do not tell. Cached, since a
+    plan asks for each case.
     """
     pattern, for_gpus = _CPU_BUILDS.get(framework, ("", ""))
     # before JAX had plug-ins, jaxlib's version named the CUDA version of its GPU builds

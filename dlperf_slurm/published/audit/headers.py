@@ -145,11 +145,11 @@ def read_headers(headers: Sequence[str]) -> list[PrintedColumn]:
 
 
 def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """Return the columns without variants and batch sizes that all of them share.
+    """Return the columns without variants and batch sizes that distinguish no throughputs.
 
-    Variant and batch size are removed if all throughputs share them, or if each precision has only
-    one. If speedups name another full precision than the throughputs ("fp32" for "tf32"), that of
-    the throughputs is used.
+    The variant is removed if all throughputs share it; the batch size if each precision has only
+    one, and at least one speedup column names none. If speedups name another full precision than
+    the throughputs ("fp32" for "tf32"), that of the throughputs is used.
     """
     samples = [column for column in columns if column.quantity == SAMPLES_PER_S]
     derived = [column for column in columns if column.quantity in (SPEEDUP, PRECISION_SPEEDUP)]

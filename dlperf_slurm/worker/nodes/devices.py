@@ -57,7 +57,7 @@ def query_gpus(seconds: float, environ: Mapping[str, str]) -> List[Gpu]:
 
 
 def call_driver(command: Sequence[str], seconds: float) -> str:
-    """Return the output of nvidia-smi or amd-smi; raises DeviceError if it fails or is too slow."""
+    """Return output and errors of nvidia-smi or amd-smi; DeviceError if it fails or is too slow."""
     name = command[0]
     try:
         ended = run_command(command, seconds)

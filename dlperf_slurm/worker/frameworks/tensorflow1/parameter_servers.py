@@ -43,7 +43,8 @@ def join_parameter_servers(
 ) -> ParameterServers:
     """Start this rank's parameter server, if it has one, and join the cluster of all of them.
 
-    Adds settings to `config`, with which the session must be created.
+    Adds device filters to `config`, with which the session must be created. Waits until this rank's
+    own server listens, for no other rank; raises RuntimeError if the server ends before that.
     """
     cluster = list_addresses(rank_info)
     target = join_servers(cluster, case.cpus_per_rank, config)
