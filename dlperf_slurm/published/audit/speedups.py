@@ -141,10 +141,14 @@ def _is_one(row: PrintedRow) -> bool:
 
 
 def _fits(cell: PrintedCell, row: PrintedRow, base: PrintedRow) -> bool:
-    """Return whether a printed speedup may be a row's throughput over that of `base`."""
+    """Return whether a row's speedup, or its efficiency, may be relative to `base`."""
     if row.samples_per_s is None or base.samples_per_s is None:
         return False
-    return cell.rounded.meets(row.samples_per_s.rounded / base.samples_per_s.rounded)
+    quotient = row.samples_per_s.rounded / base.samples_per_s.rounded
+    if cell is row.cells.get(EFFICIENCY):
+        growth = Fraction(row.devices, base.devices)
+        quotient = RoundingInterval(quotient.low / growth, quotient.high / growth)
+    return cell.rounded.meets(quotient)
 
 
 def _list_others(

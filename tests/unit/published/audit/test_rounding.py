@@ -439,6 +439,12 @@ def test_speedup_of_another_figure_of_the_configuration_is_stale():
     assert "195.00 at README.md:9" in finding.reason
 
 
+def test_baseline_of_an_efficiency_is_the_row_that_it_fits():
+    header = "GPUs | Batch size | img/s | efficiency"
+    found = audit_table(f"{header} // 1 | 4 | 8.839 |  // 1 | 6 | 9.180 |  // 2 | 8 | 17.0 | 0.93")
+    assert (found.checked.derived_cells, list_kinds(found)) == (1, [])
+
+
 def test_devices_of_a_published_line_are_those_of_all_nodes():
     line = "x,mxnet,MXNet,resnet50,fp32,none,2,8,128,,100.0,,V100,t,README.md:1"
     (row,), _ = read_csv(f"{PUBLISHED}\n{line}\n", "published.csv")
