@@ -3,7 +3,6 @@
 import dataclasses
 import fcntl
 import io
-import itertools
 import json
 import os
 import sys
@@ -15,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_slurm.config.folders import get_host_name
-from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.folders import open_folder, run_permissions
-from dlperf_slurm.files.reading import MIB, open_file, parse_json, read_bytes
+from dlperf_slurm.files.reading import MIB, open_file, read_bytes
 from dlperf_slurm.files.writing import open_to_append, remove_file, write_all, write_file
 
 JOURNAL_FILE = "journal.jsonl"
@@ -66,10 +64,6 @@ class Event:
     start: int = -1
     files: str = ""
     host: str = dataclasses.field(default_factory=get_host_name)
-
-
-# lines to parse together as one JSON array
-_LINES_AT_ONCE = 1000
 
 
 def append_events(run_dir: Path, events: Sequence[Event]) -> None:
@@ -193,46 +187,26 @@ def _read_events(path: Path, data: bytes) -> tuple[list[Event], bool]:
 
 
 def _parse_lines(data: bytes, path: Path) -> tuple[list[Event], bool]:
+    # imported here, as a plan has no journal yet
+    from dlperf_slurm.jobs.decode import decode
+
     events: list[Event] = []
     is_whole = True
     where = str(path)
-    lines = (line.rstrip(b"\n") for line in io.BytesIO(data))
-    written = filter(None, lines)
-    while chunk := list(itertools.islice(written, _LINES_AT_ONCE)):
-        for values in _parse_chunk(chunk, where):
-            try:
-                events.append(_build_event(values, where))
-            except (ContractError, TypeError):
-                is_whole = False
+    # a JSON string cannot contain a line end, so damage stays within its line
+    for line in filter(None, (line.rstrip(b"\n") for line in io.BytesIO(data))):
+        try:
+            values: dict[str, Any] = vars(decode(Event, line, where))
+        except FileProblem:
+            is_whole = False
+            continue
+        # Interned, so that repeated words share their memory. Objects from the class's own
+        # constructor share their keys, and take half the memory.
+        words: dict[str, Any] = {
+            k: sys.intern(v) if type(v) is str else v for k, v in values.items()
+        }
+        events.append(Event(**words))
     return events, is_whole
-
-
-def _parse_chunk(lines: Sequence[bytes], where: str) -> Sequence[Any]:
-    """Parse lines of JSON; the value of an invalid line is None.
-
-    `where` names the journal in messages.
-    """
-    try:
-        # a JSON string cannot contain a line end, so damage stays within its line
-        values: Sequence[Any] = parse_json((b"[" + b",\n".join(lines) + b"]").decode(), where)
-        if len(values) == len(lines):
-            return values
-    except (FileProblem, UnicodeDecodeError):
-        pass
-    return [None] if len(lines) == 1 else [_parse_chunk([line], where)[0] for line in lines]
-
-
-def _build_event(values: Any, where: str) -> Event:
-    """Build an event from decoded JSON; raises ContractError or TypeError if invalid."""
-    # imported here, as a plan has no journal yet
-    from dlperf_slurm.jobs.decode import build
-
-    # interned, so that repeated words share their memory
-    shared = {
-        key: sys.intern(value) if type(value) is str else value for key, value in {**values}.items()
-    }
-    # objects from the class's own constructor share their keys, and take half the memory
-    return Event(**vars(build(Event, shared, where)))
 
 
 @contextmanager

@@ -57,14 +57,18 @@ class TaskFacts(NamedTuple):
 
         It has neither record nor problem if `attempt` is of an earlier execution, or of none.
         """
-        if self.attempt.start is None or self.attempt.start.number < self.start:
-            return AttemptValidity(self.folder, None, "")
-        return self.attempt
+        return self.attempt if self.is_newest else AttemptValidity(self.folder, None, "")
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether `attempt` is of the newest execution of the job script."""
+        return self.attempt.start is not None and self.attempt.start.number >= self.start
 
     def decide(self) -> Decision:
         """Return the state of the array task, by the state table (`scheduler.state.RULES`)."""
-        kind = VALID if self.attempt.is_valid else classify_record(self.failed.record)
-        state = get_failure_state(self.failed.record)
+        record = self.attempt.record if self.is_newest else None
+        kind = VALID if self.attempt.is_valid else classify_record(record)
+        state = get_failure_state(record)
         return decide_state(kind, state, self.files, self.row, self.is_cancelled)
 
 
