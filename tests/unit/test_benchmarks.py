@@ -11,6 +11,7 @@ BENCHMARKS_FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS_FOLDER))
 
 import run  # noqa: E402
+import tracking  # noqa: E402
 from measuring import CommandFailed, measure_command  # noqa: E402
 from peers import PEERS, PeerMissing, find_program  # noqa: E402
 from results_file import format_number, list_slower, write_results  # noqa: E402
@@ -88,6 +89,16 @@ def test_benchmarks_are_found_and_asked_for_rows_of_a_size():
     for name in run.list_benchmarks():
         parameters = inspect.signature(importlib.import_module(name).measure_rows).parameters
         assert list(parameters) == ["is_quick"]
+
+
+@pytest.mark.slow
+def test_status_of_a_run_is_measured_in_each_state(tmp_path):
+    for state in tracking.STATES:
+        folder = tracking.make_run(tmp_path / state.replace(" ", "-"), state, tracking.CASES)
+        for program in (tracking.ONCE, tracking.POLL):
+            seconds, opened, mib = tracking.measure(program, folder)
+            assert min(seconds, mib) > 0
+            assert opened < 200
 
 
 def test_results_are_written_after_each_benchmark_and_failures_are_named(monkeypatch, tmp_path):
