@@ -15,7 +15,7 @@
 #                        writes down what passed
 # make test-transformers our LLaMA and ViT beside those of Hugging Face, with the same weights (1 GB)
 #
-# make gpu               the acceptance on this machine's NVIDIA GPUs, any number: half an hour for the
+# make gpu               the acceptance on this machine's NVIDIA GPUs, any number: about an hour for the
 #                        first, without network; its report is .venv/gpu-report. GPU="--python
 #                        pytorch=PATH --limit 540" runs it in a Python of yours, for less (docs/gpu.md)
 # make gpu-environments  what it runs in otherwise, 16 GB, where there is a network

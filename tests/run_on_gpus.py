@@ -56,7 +56,7 @@ GENERATION = "tests/gpu/test_generation.py"
 # what every adapter must pass on CPUs
 SMALL_SIZES = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
 CPU = "cpu"
-ONE_GPU_SECONDS = 1800.0
+ONE_GPU_SECONDS = 3600.0
 LOOK_SECONDS = 120.0
 LOG_END = 1500
 # tests/support/gpu_outcomes.py, whose file read_outcomes reads
@@ -131,12 +131,13 @@ def list_parts(frameworks: Sequence[str]) -> Iterator[Part]:
         files += [own] if (CHECKOUT / own).exists() else []
         yield Part(framework, framework, (*files, "--framework", framework), 240.0)
     if has_reference:
-        yield Part("parity", "pytorch", ("tests/gpu/test_same_work.py",), 300.0, processes=8)
+        yield Part("parity", "pytorch", ("tests/gpu/test_same_work.py",), 480.0, processes=8)
     full_size = ("tests/gpu/test_full_size.py", "-k")
     for framework in frameworks:
         named = (*full_size, "not largest", "--framework", framework)
         yield Part(f"{framework} full size", framework, named, 420.0)
-        yield Part(f"{framework} generation", framework, (GENERATION, "--framework", framework))
+        tests = (GENERATION, "--framework", framework)
+        yield Part(f"{framework} generation", framework, tests, 300.0)
     for framework in frameworks:
         tests = (*SMALL_SIZES, "--framework", framework, "-m", "not exhaustive")
         yield Part(f"{framework} small sizes", framework, tests, 300.0, processes=8)
