@@ -3,12 +3,13 @@
     python tests/run_on_gpus.py [FRAMEWORK ...] [--python FRAMEWORK=PATH] [--limit SECONDS]
         [--only PART] [--report FOLDER] [--device cpu]
 
-Runs tests/gpu, and the tests of tests/worker that need a GPU, one part after the other, without
-network, MPI or Slurm: in the Pythons that --python names, which need NumPy and pytest, else in the
-environments of `make gpu-environments`. The report is written after each part, and again if a
-signal ends it. The parts for one GPU share a time limit; those for two or more follow if there are
-as many. The exit code is 0 only if everything that this machine can run has passed. If an
-environment or a GPU is missing, each check says so. --device cpu tries the code at small sizes.
+Runs tests/gpu, the tests of adapters, and those of tests/worker that need a GPU, one part after the
+other, without network, MPI or Slurm: in the Pythons that --python names, which need NumPy and
+pytest, else in the environments of `make gpu-environments`. The report is written after each part,
+and again if a signal ends it. The parts for one GPU share a time limit; those for two or more
+follow if there are as many. The exit code is 0 only if everything that this machine can run has
+passed. If an environment or a GPU is missing, each check says so. --device cpu tries the code at
+small sizes.
 """
 
 import argparse
@@ -81,6 +82,8 @@ class Part:
     gpus: int = 1
     # tests beside each other on one GPU, if pytest-xdist is installed
     processes: int = 1
+    # for tests of every framework, some of which are not for this one
+    may_skip: bool = False
 
     @property
     def files(self) -> list[Path]:
@@ -140,7 +143,9 @@ def list_parts(frameworks: Sequence[str]) -> Iterator[Part]:
         yield Part(f"{framework} generation", framework, tests, 300.0)
     for framework in frameworks:
         tests = (*SMALL_SIZES, "--framework", framework, "-m", "not exhaustive")
-        yield Part(f"{framework} small sizes", framework, tests, 300.0, processes=8)
+        yield Part(
+            *(f"{framework} small sizes", framework, tests, 300.0), processes=8, may_skip=True
+        )
     if has_reference:
         yield Part("public models", "pytorch", ("tests/gpu/test_public_models.py",), 240.0)
         yield Part("ceilings", "pytorch", ("tests/gpu/test_ceilings.py",), 90.0)
@@ -321,11 +326,11 @@ def list_checks(part: Part) -> list[str]:
 
 
 def make_command(part: Part, machine: Machine) -> list[str]:
-    """Return the command of a part's checks; those of tests/gpu get the device and the Pythons."""
+    """Return the command of a part's checks, with the device, and for tests/gpu the Pythons."""
     python = str(machine.pythons[part.framework])
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", PLUGIN]
     command += [f"--outcomes={machine.outcomes}", *part.arguments]
-    if part.arguments[0].startswith("tests/"):
+    if part.arguments[0].startswith("tests/gpu/") or part.arguments[0] in SMALL_SIZES:
         command.append(f"--device={machine.device}")
     if part.processes > 1 and has_module(python, "xdist"):
         command += ["-n", str(min(part.processes, os.cpu_count() or 1))]
@@ -366,9 +371,9 @@ def run_part(part: Part, machine: Machine, limit_seconds: float) -> list[Outcome
     end = f"{read_end(machine.log, log_start)[-LOG_END:]}\n{how}"
     lines = read_end(machine.outcomes, len(before.encode())).splitlines()
     outcomes = read_outcomes(part.name, lines, end)
-    if part.arguments[: len(SMALL_SIZES)] == SMALL_SIZES:
-        # tests for every framework, some of which are not for this one
-        outcomes = [replace(one, is_excused=True) for one in outcomes]
+    if part.may_skip:
+        skipped = {one for one in outcomes if one.verdict == NOT_RUN}
+        outcomes = [replace(one, is_excused=one in skipped) for one in outcomes]
     if not outcomes:
         return [Outcome(part.name, "all", FAILED, reason=f"{end}, and no check had begun")]
     # it ended between two checks

@@ -40,8 +40,8 @@ def have_changed(run_dir: Path, states: Sequence[FileState]) -> bool:
 def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
     """Yield paths relative to the run: a folder and all below it but job output; follow no link.
 
-    Folders of folders alone are left out: only an array task that starts makes others in them, and
-    writes a marker too.
+    Folders of folders alone are left out: in a run, only an array task that starts makes others in
+    them, and it writes a marker too.
     """
     try:
         entries = sorted(os.scandir(f"{run_dir}/{folder}"), key=lambda entry: entry.name)
@@ -73,7 +73,7 @@ def _read_states(run_dir: Path, names: Iterable[str]) -> Iterator[FileState]:
     try:
         for name in names:
             try:
-                # an archive is a file itself
+                # "" is the run itself, an archive
                 status = os.stat(name, dir_fd=run, follow_symlinks=False) if name else os.fstat(run)
             except OSError:
                 yield name, -1, -1, -1

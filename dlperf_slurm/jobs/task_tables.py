@@ -75,7 +75,7 @@ class TaskTables:
         """Return the text of an array job's task table, with one line per array task.
 
         `names` has the script part of each kind of job ("pytorch"), `sites` the resolved site.
-        Adds to `files`, to be written too, the cases and external scripts that the lines refer to.
+        Adds to `files`, which the caller must write, the cases and scripts that the lines refer to.
         Raises InputError if the command of an external script cannot be rendered.
         """
         lines = []

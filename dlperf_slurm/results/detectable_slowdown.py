@@ -80,8 +80,8 @@ def _describe_cases(
         detection = _describe_detection(count, spread, cases, is_paired)
         told.append(f"if repeats vary by {100 * spread:.0f} %, the comparison {detection}")
     return (
-        f"{what}; without earlier runs, the variation of repeats is unknown. What a {comparison} "
-        f"like this one detects: {'; '.join(told)}"
+        f"{what}; without earlier runs, the variation of repeats is unknown. For a {comparison} "
+        f"like this one: {'; '.join(told)}"
     )
 
 

@@ -57,16 +57,18 @@ class TaskFacts(NamedTuple):
 
         It has neither record nor problem if `attempt` is of an earlier execution, or of none.
         """
-        return self.attempt if self.is_newest else AttemptValidity(self.folder, None, "")
+        if self.is_attempt_newest:
+            return self.attempt
+        return AttemptValidity(self.folder, None, "")
 
     @property
-    def is_newest(self) -> bool:
+    def is_attempt_newest(self) -> bool:
         """Whether `attempt` is of the newest execution of the job script."""
         return self.attempt.start is not None and self.attempt.start.number >= self.start
 
     def decide(self) -> Decision:
         """Return the state of the array task, by the state table (`scheduler.state.RULES`)."""
-        record = self.attempt.record if self.is_newest else None
+        record = self.attempt.record if self.is_attempt_newest else None
         kind = VALID if self.attempt.is_valid else classify_record(record)
         state = get_failure_state(record)
         return decide_state(kind, state, self.files, self.row, self.is_cancelled)

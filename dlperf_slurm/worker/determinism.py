@@ -9,6 +9,9 @@ import sys
 from importlib import import_module
 from typing import Dict, Mapping
 
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.models import load_model
+
 # "1" has measured cases compute deterministically; `sweep --bits` sets it in [env]
 SWITCH = "DLPERF_SLURM_DETERMINISTIC"
 # What each framework, or a library that it uses, reads when first used: cuBLAS ("Results
@@ -42,8 +45,18 @@ def make_deterministic(framework: str) -> None:
     print("deterministic kernels are used where they exist", file=sys.stderr, flush=True)
 
 
+def can_be_deterministic(case: Case) -> bool:
+    """Return whether the kernels that the case is measured with can be made deterministic.
+
+    JAX uses cuDNN's attention in 16 bits, which XLA cannot make deterministic.
+    """
+    has_attention = "attention" in load_model(case.model).LAYERS
+    is_fused = has_attention and case.axes.precision not in ("fp32", "tf32")
+    return case.axes.framework != "jax" or not is_fused
+
+
 def find_lack_of_xla(environ: Mapping[str, str]) -> str:
-    """Return why cuDNN's attention cannot be trained with these variables, or ''."""
+    """Return why cuDNN's attention cannot be trained with these environment variables, or ''."""
     return XLA_LACK if _XLA_FLAGS.search(environ.get("XLA_FLAGS", "")) else ""
 
 

@@ -11,7 +11,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.determinism import make_deterministic
+from dlperf_slurm.worker.determinism import can_be_deterministic, make_deterministic
 from dlperf_slurm.worker.frameworks import start_session
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
@@ -95,10 +95,7 @@ def verify_case(
     if not isinstance(world, SingleProcess):
         rank_info = choose_network(rank_info, world, rendezvous)
         versions.update(world.describe_versions())
-    # in 16 bits JAX has cuDNN's attention, which XLA cannot make deterministic
-    if case.device == "cuda" and (
-        case.axes.framework != "jax" or case.axes.precision in ("fp32", "tf32")
-    ):
+    if case.device == "cuda" and can_be_deterministic(case):
         make_deterministic(case.axes.framework)
     session = start_session(case, rank_info)
     check_parameter_count(case, session)

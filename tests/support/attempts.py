@@ -9,8 +9,6 @@ import time
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
@@ -20,8 +18,6 @@ from dlperf_slurm.worker.__main__ import conclude
 from dlperf_slurm.worker.peaks.measure import SWITCH
 from support import spin
 from support.cases import vary
-from support.gpu_machine import list_gpus
-from support.gpu_report import NOT_FOR_THIS_GPU
 
 # `conclude` asks the adapter for its messages, and this one is only in frozen copies
 sys.modules["dlperf_slurm.worker.frameworks.spin"] = spin
@@ -88,7 +84,6 @@ class Attempt:
 
     def make_rank_command(self):
         """Return the command that starts `worker run` on all ranks, without the folder."""
-        skip_without_gpus(self.case)
         return [*make_mpirun(self.case), sys.executable, "-m", "dlperf_slurm.worker", "run"]
 
     def make_search_command(self):
@@ -172,13 +167,6 @@ def unfold(folder):
     if (folder / DETAILS_FILE).exists():
         with zipfile.ZipFile(str(folder / DETAILS_FILE)) as details:
             details.extractall(str(folder))
-
-
-def skip_without_gpus(case):
-    """Skip the test if a case on GPUs has more ranks than this machine has GPUs."""
-    found = len(list_gpus()) if case.device == "cuda" else case.world_size
-    if found < case.world_size:
-        pytest.skip(f"{NOT_FOR_THIS_GPU}it takes {case.world_size} GPUs, and there is {found}")
 
 
 def await_starts(attempt):

@@ -150,7 +150,6 @@ def _call(environ, cpus, function, *arguments):
 
 def verify_on_ranks(case, folder, timeout=600):
     """Run `worker verify` under mpirun; return the parity file and the averaged gradients."""
-    attempts.skip_without_gpus(case)
     write_json(folder / CASE_FILE, case)
     worker = [sys.executable, "-m", "dlperf_slurm.worker", "verify", "."]
     env = {**attempts.make_environment(CHECKOUT), "PATH": find_path()}

@@ -46,13 +46,13 @@ def test_other():
 def run(tmp_path, monkeypatch, capsys):
     """Return a function that runs a part of two checks, the second one with this statement."""
 
-    def run(statement="pass", gpus=1, needed=1, limit_seconds=60.0, processes=1):
+    def run(statement="pass", gpus=1, needed=1, limit_seconds=60.0, **changes):
         checks = tmp_path / "test_checks.py"
         checks.write_text(CHECKS % statement)
         machine = {"gpus": gpus, "facts": {"gpu_models": "NVIDIA H100"}}
         monkeypatch.setattr(run_on_gpus, "look_at_machine", lambda pythons: machine)
         monkeypatch.setattr(run_on_gpus.signal, "signal", lambda *_: None)
-        part = Part("parity", "", (str(checks),), limit_seconds, needed, processes)
+        part = Part("parity", "", (str(checks),), limit_seconds, needed, **changes)
         code = accept([part], Machine(tmp_path / "report", PYTHONS))
         report = json.loads((tmp_path / "report" / "report.json").read_text())
         text = (tmp_path / "report" / "report.md").read_text()
@@ -88,6 +88,8 @@ EXCUSED = f"pytest.skip('{NOT_FOR_THIS_GPU}too old')"
         ({"statement": "pytest.skip('no counter')"}, 1, [PASSED, NOT_RUN], "no counter"),
         # a check that does not apply to the GPU is no failure
         ({"statement": EXCUSED}, 0, [PASSED, NOT_RUN], "not for this GPU: too old"),
+        ({"statement": "pytest.skip('x')", "may_skip": True}, 0, [PASSED, NOT_RUN], "x"),
+        ({"statement": "assert 0, 'bad'", "may_skip": True}, 1, [PASSED, FAILED], "bad"),
         ({"statement": "os._exit(9)"}, 1, [PASSED, FAILED], "ended with exit code 9"),
         (
             {"statement": "import time; time.sleep(600)", "limit_seconds": 3.0},

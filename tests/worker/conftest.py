@@ -94,6 +94,23 @@ def every_cpu():
     os.sched_setaffinity(0, allowed)
 
 
+@pytest.fixture(autouse=True)
+def enough_gpus(request, monkeypatch):
+    """Skip a test with --device cuda that starts more ranks than there are GPUs."""
+    if request.config.getoption("--device", default="cpu") != "cuda":
+        return
+    from support.gpu_machine import list_gpus
+
+    make_mpirun, found = attempts.make_mpirun, len(list_gpus())
+
+    def make_or_skip(case):
+        if case.world_size > found:
+            pytest.skip(f"needs {case.world_size} GPUs, and there is {found}")
+        return make_mpirun(case)
+
+    monkeypatch.setattr(attempts, "make_mpirun", make_or_skip)
+
+
 @pytest.fixture
 def install_modules(tmp_path, monkeypatch):
     """Return a function that puts modules with these texts first, also in child processes."""

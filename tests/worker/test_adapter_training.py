@@ -121,12 +121,14 @@ def test_every_data_source_trains_on_the_samples_of_the_rank(framework, adapter)
         framework, "bert", warmup_steps=1, measured_steps=3, prefetch_batches=1
     )
     # data sources with files have tests of their own
-    left_out = {ON_DEVICE, FOLDER, DALI, *([] if find_spec("zmq") else [ZMQ])}
+    left_out = [ON_DEVICE, FOLDER, DALI, *([] if find_spec("zmq") else [ZMQ])]
     sources = [source for source in adapter.SUPPORTED["data"] if source not in left_out]
     cases = [vary(case, data=source) for source in sources]
     losses = sessions.run_elsewhere(take_fed_losses, cases)
     expected = sessions.take_losses(case, 4)
     assert losses == {source: pytest.approx(expected, rel=1e-4) for source in sources}
+    if ZMQ in left_out:
+        pytest.skip("data 'zmq' needs pyzmq; the other data sources have passed")
 
 
 def take_fed_losses(cases):

@@ -5,10 +5,13 @@ import subprocess
 import sys
 
 import pytest
+from support.attempts import CASE
+from support.cases import vary
 
 from dlperf_slurm.worker.determinism import (
     XLA_FLAG,
     XLA_LACK,
+    can_be_deterministic,
     choose_variables,
     find_lack_of_xla,
     make_deterministic,
@@ -35,6 +38,22 @@ def test_what_the_user_has_set_stays_and_jax_is_given_a_flag_beside_it():
 )
 def test_flags_that_cudnn_attention_cannot_be_trained_with_are_found(flags, is_lacking):
     assert find_lack_of_xla({"XLA_FLAGS": flags}) == (XLA_LACK if is_lacking else "")
+
+
+@pytest.mark.parametrize(
+    ("framework", "model", "precision", "expected"),
+    [
+        ("jax", "llama", "amp-bf16", False),
+        ("jax", "llama", "tf32", True),
+        ("jax", "resnet50", "amp-bf16", True),
+        ("pytorch", "llama", "amp-bf16", True),
+    ],
+)
+def test_only_attention_of_jax_in_16_bits_cannot_be_deterministic(
+    framework, model, precision, expected
+):
+    case = vary(CASE, framework=framework, model=model, precision=precision)
+    assert can_be_deterministic(case) == expected
 
 
 @pytest.fixture

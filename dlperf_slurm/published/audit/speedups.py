@@ -146,8 +146,8 @@ def _fits(cell: PrintedCell, row: PrintedRow, base: PrintedRow) -> bool:
         return False
     quotient = row.samples_per_s.rounded / base.samples_per_s.rounded
     if cell is row.cells.get(EFFICIENCY):
-        growth = Fraction(row.devices, base.devices)
-        quotient = RoundingInterval(quotient.low / growth, quotient.high / growth)
+        share = Fraction(base.devices, row.devices)
+        quotient *= RoundingInterval(share, share)
     return cell.rounded.meets(quotient)
 
 

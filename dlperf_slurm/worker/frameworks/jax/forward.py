@@ -147,7 +147,7 @@ class Forward:
 
 
 def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, str]:
-    """Return the implementation of attention to use, XLA or CUDNN, and why cuDNN fails, or ''.
+    """Return the implementation of attention to use, XLA or CUDNN, and why it is not cuDNN, or ''.
 
     cuDNN is used for 16-bit types on a GPU that has the kernels. To find out, attention alone is
     compiled, for one head of one sample, so that a GPU or length without a kernel is noticed before

@@ -269,6 +269,20 @@ def test_weights_of_16_bits_have_tolerances_for_what_rounding_takes_of_updates(p
     assert compare(initial_loss=4.1 * unit) == ["loss"]
 
 
+def test_loss_of_a_model_without_second_moments_is_held_to_its_fall_in_fp16():
+    case = vary(make_case(REFERENCE, "resnet50", SITE), precision="fp16")
+    expected = dataclasses.replace(PARITY, case=case)
+    kinks = 16 * 2 * 5 * 2**-11 / math.pi / 2
+    fall = 2.341460 / 1.841447 - 1 + max(4 * 2**-11, kinks)
+
+    def compare(change):
+        found = dataclasses.replace(change_parity(trained_loss=change), case=case)
+        return list_failed(compare_frameworks(found, expected))
+
+    assert compare(0.9 * fall) == []
+    assert compare(1.1 * fall) == ["loss after 3 steps"]
+
+
 def test_work_in_fp32_under_the_name_of_another_precision_is_found():
     case = vary(PARITY.case, precision="amp-bf16")
     found = dataclasses.replace(PARITY, case=case)
