@@ -66,8 +66,10 @@ def list_verdicts(report):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_report_has_each_check_with_its_value_and_bound(run, processes):
+def test_report_has_each_check_with_its_value_and_bound(run, processes, tmp_path):
     code, report, text, _ = run(processes=processes)
+    # a line when a check starts, and one with its verdict
+    assert len((tmp_path / "report" / "outcomes.jsonl").read_text().splitlines()) == 4
     assert (code, report["verdict"], list_verdicts(report)) == (0, PASSED, [PASSED, PASSED])
     assert "2 passed, 0 failed" in report["conclusion"]
     measured = {one["check"]: one["measured"] for one in report["outcomes"]}
@@ -106,6 +108,8 @@ def test_check_that_fails_or_is_not_run_is_told(run, options, code, verdicts, sa
     found, report, text, out = run(**options)
     assert (found, list_verdicts(report)) == (code, verdicts)
     assert says in text + out
+    excused = [one["verdict"] for one in report["outcomes"] if one["is_excused"]]
+    assert {*excused} <= {NOT_RUN}
 
 
 # a check that has started a process, in a Python that run_on_gpus starts
