@@ -33,7 +33,7 @@ def check_request(group: Group, site: Site, survey: Survey) -> list[CheckResult]
     if site.reservation or site.clusters or any(map(_ELSEWHERE.match, site.directives)):
         return []
     names = _find_partition_names(site, survey)
-    known = [found for found in map(survey.find_partition, names) if found is not None]
+    known = [found for name in names for found in survey.partitions if found.name == name]
     findings = [
         *_check_names(group, survey, names),
         *_check_account(group, site, survey, known),
@@ -75,8 +75,7 @@ def _find_partition_names(site: Site, survey: Survey) -> list[str]:
     chosen = find_option(site, "partition")
     if chosen is not None:
         return chosen.split(",")
-    default = survey.default_partition
-    return [default.name] if default else []
+    return [known.name for known in survey.partitions if known.is_default][:1]
 
 
 def _check_names(group: Group, survey: Survey, names: list[str]) -> Iterator[CheckResult]:
