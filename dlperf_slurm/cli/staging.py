@@ -50,7 +50,7 @@ def load_plan(
     loaded = load_site(options.site, file.toml, of_site)
     if file.matrix.scripts:
         # imports Jinja2
-        from dlperf_slurm.jobs.external_script import check_commands
+        from dlperf_slurm.jobs.task_tables import check_commands
 
         check_commands(file, expansion.cases, loaded.site.device)
     max_array_size = get_max_array_size(loaded.site, must_reach_cluster)

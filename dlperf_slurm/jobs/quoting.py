@@ -94,11 +94,6 @@ def quote_search_folder(folder: str) -> str:
         raise InputError(str(error)) from error
 
 
-def escape_pattern(path: str) -> str:
-    """Escape a path for sbatch's `--output`, where %A, %a and others would be replaced."""
-    return path.replace("%", "%%")
-
-
 # filters of job script templates, by name
 QUOTING_FILTERS: Mapping[str, Callable[..., str]] = {
     "comment": quote_comment,

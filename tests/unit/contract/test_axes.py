@@ -21,13 +21,12 @@ from dlperf_slurm.contract.axes import DYNAMIC, INFER, Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.case_file import read_planned_case
-from dlperf_slurm.jobs.external_script import list_script_values
 from dlperf_slurm.jobs.grouping import group_array_tasks
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, PlannedCase, format_manifest
 from dlperf_slurm.jobs.plan import make_case, resolve
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask, open_run
 from dlperf_slurm.jobs.stage import make_manifest
-from dlperf_slurm.jobs.task_tables import format_case
+from dlperf_slurm.jobs.task_tables import format_case, list_script_values
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
