@@ -15,8 +15,14 @@ from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.matrix.axes import AXES, Point, make_case_id, normalize
 from dlperf_slurm.matrix.file import MatrixFile
-from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, Condition, Selection
-from dlperf_slurm.matrix.tables import Matrix, Protocol, ScriptTable
+from dlperf_slurm.matrix.tables import (
+    TOPOLOGY_PARTS,
+    Condition,
+    Matrix,
+    Protocol,
+    ScriptTable,
+    Selection,
+)
 from dlperf_slurm.worker.models import load_model
 
 # limits: larger matrices would take minutes to plan and stage, and days to run
