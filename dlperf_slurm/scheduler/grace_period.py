@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from dlperf_slurm.config.folders import get_host_name
-from dlperf_slurm.contract.times import format_now, parse_time
+from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
 from dlperf_slurm.scheduler.state import UNKNOWN, QueueRow
 from dlperf_slurm.scheduler.task_facts import TaskFacts
@@ -66,7 +66,6 @@ class GracePeriod:
     def _note(self, facts: TaskFacts, state: str) -> Event:
         event = Event(
             UNMARKED,
-            format_now(),
             group_id=facts.task.group_id,
             array_job_id=facts.array_job_id,
             array_task_id=facts.task.array_task_id,
