@@ -118,12 +118,12 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
     ]
     sound = [
         CheckResult("ok", "run directory", (where,), "nodes can read and write the run directory"),
-        *([] if wrong else [_describe_success(probe, answers, where)]),
+        *([] if wrong else [_describe_success(answers, where)]),
     ]
     return [*sound, *wrong, *left]
 
 
-def _describe_success(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
+def _describe_success(answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
     """Return the "ok" result of a probe job: number of ranks, MPI, framework, cores and GPUs.
 
     `where` names the probe and its hosts, for the line of the result.

@@ -69,7 +69,11 @@ def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[CheckR
 
     Returns the results, and the group_ids about which sbatch was asked.
     """
-    found = _check_groups(plan, survey)
+    found = []
+    for group in plan.groups:
+        job_site = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
+        found += check_request(group, job_site, survey)
+    found = merge_places(found)
     doubted = {
         place
         for finding in found
@@ -100,15 +104,6 @@ def _decide(
         words = f"{finding.words}: sbatch would accept the job, but it would stay PENDING for ever"
         return replace(finding, words=words)
     return replace(finding, status="ok", words=f"{finding.words}, but sbatch accepts the job")
-
-
-def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
-    """Compare each array job's request with the cluster's survey; equal results are merged."""
-    found = []
-    for group in plan.groups:
-        job_site = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
-        found += check_request(group, job_site, survey)
-    return merge_places(found)
 
 
 def _add_inherited(site: Site) -> Site:
