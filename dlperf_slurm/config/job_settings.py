@@ -122,7 +122,7 @@ class Rendezvous(TomlModel):
     """Settings for clusters whose hosts do not reach each other by their own names."""
 
     host_suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]*$")] = ""
-    """Suffix of a host's name on the network over which the ranks find each other, such as "i"."""
+    """Suffix of host names on the rendezvous network: with "i", host "n1" is reached as "n1i"."""
     interface: Annotated[str, Field(pattern=r"^[^\s/]{0,15}$")] = ""
     """Network interface that the ranks, NCCL and Gloo use, such as "ib0"."""
 

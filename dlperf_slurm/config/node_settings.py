@@ -18,7 +18,7 @@ class NodeCheck(TomlModel):
     ecc: bool = False
     """Check that no GPU has uncorrectable ECC errors or pending row remaps, or needs a reset."""
     xid_hours: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """Hours for which the kernel log must have no Xid error of the hardware; 0 skips the check."""
+    """Past hours in which the kernel log must have no hardware Xid error; 0 skips the check."""
     clocks: bool = False
     """Check that no GPU is throttled by heat or power, or has its clocks set below the default."""
     links: bool = False

@@ -91,7 +91,7 @@ class Site(JobSettings):
     max_array_size: Optional[PositiveInt] = None
     """Largest number of tasks of an array job; default: the cluster's MaxArraySize."""
     arrays: bool = True
-    """Whether to submit array jobs; if false, plain jobs of `tasks_per_job` array tasks each."""
+    """Whether to submit array jobs; if false, plain jobs of `tasks_per_job` repeats each."""
     max_submitted: Optional[PositiveInt] = None
     """Largest number of your jobs in the queue; each array task counts as one job."""
     clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
