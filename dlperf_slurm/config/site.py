@@ -97,7 +97,7 @@ class Site(JobSettings):
     clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
     """Cluster of the jobs (`--clusters`); default: SLURM_CLUSTERS, or this host's cluster."""
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
-    """Variables of your shell that sbatch may read, such as "SBATCH_ACCOUNT"; no others."""
+    """SBATCH_ variables of your shell that sbatch may read, such as "SBATCH_ACCOUNT"."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
     """Variables of your shell to pass to the jobs; their values are written to no file."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None
