@@ -160,7 +160,11 @@ def verify_data_parallel(
     alone = make_case(framework, model, workplace.site, variant=variant)
     pair = _vary(alone, topology=str(Topology(1, 2)), gradient_sync=distribution)
     is_joined = not load_model(model).HAS_BATCH_STATISTICS
-    reference = "one rank with both batches" if is_joined else "mean of one rank with each batch"
+    reference = (
+        "one rank with both batches"
+        if is_joined
+        else "one rank with each batch, gradients averaged"
+    )
     line = Agreement(framework, model, _name(pair, distribution), reference)
     missing = find_missing_horovod(framework, workplace.site)
     if distribution == HOROVOD and missing:
