@@ -152,7 +152,8 @@ def check_interleaving(first: CheckedMatrix, second: CheckedMatrix) -> None:
     sites = [matrix.loaded.site for matrix in (first, second)]
     if len({(site.scheduler, site.clusters) for site in sites}) > 1:
         raise InputError(
-            "--interleave: both matrices must have the same site settings scheduler and clusters"
+            "--interleave: both matrices must run on the same cluster, but their settings "
+            "`scheduler` or `clusters` differ"
         )
     counts = [
         max(count_blocks(case, matrix.loaded.site) for case in matrix.plan.cases)

@@ -106,7 +106,8 @@ def _count_parameters(
     weights = [one.size for one in islice(definition.list_parameters(), MAX_WEIGHTS)]
     if len(weights) == MAX_WEIGHTS:
         return (
-            f"case.model_parameters: with these values, {model} has {MAX_WEIGHTS} weights or more",
+            f"case.model_parameters: with these values, {model} has {MAX_WEIGHTS} weight "
+            "tensors or more; allowed: fewer",
             0,
         )
     return "", sum(weights)

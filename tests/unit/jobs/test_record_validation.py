@@ -205,7 +205,7 @@ def test_more_steps_are_those_of_a_case_with_least_seconds(
     [
         ({"nonsense": 1}, "unknown parameter of resnet50"),
         ({"stage_blocks": (3, 4)}, "allowed: four integers"),
-        ({"stage_blocks": (10**9, 1, 1, 1)}, "weights or more"),
+        ({"stage_blocks": (10**9, 1, 1, 1)}, "weight tensors or more"),
     ],
 )
 def test_model_that_cannot_be_built_is_refused_at_once(
