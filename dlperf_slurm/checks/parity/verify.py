@@ -195,7 +195,7 @@ def make_case(
     verification = load_model(model).VERIFICATION
     is_reduced = variant.get("precision", "fp32") != "fp32"
     changed = verification.reduced_precision_parameters if is_reduced else {}
-    # the first compiler is "no compiler" for each framework that supports it; JAX does not
+    # the first compiler is the framework's usual one: for all but JAX and MindSpore "none"
     axes = Axes(
         framework=framework,
         topology=str(Topology(1, 1)),
