@@ -38,7 +38,9 @@ def add_commands(commands: "Commands") -> None:
         help="model to compare; may be repeated (default: all models)",
     )
     for axis in ("precision", "compiler", "memory-format"):
-        text = f"{axis.replace('-', ' ')} of the cases; may be repeated (default: that of the axis)"
+        text = (
+            f"{axis.replace('-', ' ')} of the cases; may be repeated (default: the axis's default)"
+        )
         command.add_argument(f"--{axis}", action="append", default=[], help=text)
     command.add_argument("--site", default="local", help="name or file of the site; default: local")
     add_set_option(command)

@@ -64,9 +64,9 @@ def add_commands(commands: "Commands") -> None:
         choices=CHOICES,
         default=SOME,
         help="plots to draw: 'some' (default): plots of the tables and of unusual step times; "
-        "'files': these also as PDF and PNG; 'all': these, and step times of every case; 'none': "
-        "no plots (the fastest). 'all' and 'none' write a page of their own, report-plots-all.html "
-        "or report-plots-none.html",
+        "'files': as 'some', also as PDF and PNG; 'all': as 'some', and step times of every case; "
+        "'none': no plots (the fastest). 'all' and 'none' write a page of their own, "
+        "report-plots-all.html or report-plots-none.html",
     )
     parser.add_argument(
         "--steps",

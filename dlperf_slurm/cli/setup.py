@@ -339,7 +339,7 @@ def run_config_show(options: argparse.Namespace) -> None:
     settings = [("site", loaded.name, list_effective_values(loaded))]
     if matrix is not None:
         settings.append(("matrix", matrix.name, list_values(matrix, of_matrix)))
-    header = ["key", "value", "layer"]
+    header = ["key", "value", "source"]
     if options.json:
         print_json(
             {

@@ -94,7 +94,7 @@ def check_matrix(
     if not plan.groups:
         reasons = dict.fromkeys(left_out.reason for left_out in plan.left_out)
         raise InputError(
-            f"{options.matrix}: site {loaded.name} can run none of its cases:\n  "
+            f"{options.matrix}: site {loaded.name} can run no case of the matrix:\n  "
             + "\n  ".join(reasons)
         )
     missing = list_missing_environments(plan.sites)
@@ -131,7 +131,8 @@ def check_interleaving(first: "PlannedMatrix", second: "PlannedMatrix") -> None:
     sites = [matrix.loaded.site for matrix in (first, second)]
     if len({(site.scheduler, site.clusters) for site in sites}) > 1:
         raise InputError(
-            "--interleave: both matrices must use the same cluster (scheduler and clusters)"
+            "--interleave: both matrices must run on the same cluster, but their settings "
+            "`scheduler` or `clusters` differ"
         )
     counts = [
         max(count_blocks(case, matrix.loaded.site) for case in matrix.plan.cases)
@@ -139,8 +140,8 @@ def check_interleaving(first: "PlannedMatrix", second: "PlannedMatrix") -> None:
     ]
     if sites[0].scheduler == "slurm" and (counts[0] != counts[1] or counts[0] == 1):
         raise InputError(
-            "--interleave alternates between the blocks of the two matrices, so both need the same "
-            f"number of blocks, at least 2 (6 for `compare`), but {first.file.toml.label} has "
+            "--interleave alternates array jobs (blocks) of the matrices, so both need the same "
+            f"number of blocks, at least 2 (`compare` needs 6), but {first.file.toml.label} has "
             f"{counts[0]} and {second.file.toml.label} has {counts[1]}: --set protocol.blocks=6"
         )
 

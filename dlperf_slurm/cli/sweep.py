@@ -110,7 +110,7 @@ def run_sweep(options: argparse.Namespace) -> None:
         if other:
             raise InputError(
                 f"{options.matrix}: {other[0]}: an [[override]] sets the repeats of this case, but "
-                "`sweep --blocks` sets them; remove repeats from the [[override]]"
+                "in a sweep only --blocks may set repeats; remove repeats from the [[override]]"
             )
         if options.pairs:
             say(f"{rounds} rounds of {len(measured) // rounds} pairs")
@@ -143,8 +143,8 @@ def _count_rounds(options: argparse.Namespace, node_count: int) -> int:
     rounds = most if options.rounds is None else options.rounds
     if not LEAST_BLOCKS <= rounds <= most:
         raise InputError(
-            f"--rounds: {rounds} is not allowed; allowed: {LEAST_BLOCKS} to {most}, which is all "
-            f"pairs of {node_count} nodes"
+            f"--rounds: {rounds} is not allowed; allowed: {LEAST_BLOCKS} to {most}; {most} rounds "
+            f"measure all pairs of {node_count} nodes"
         )
     return int(rounds)
 
@@ -224,7 +224,9 @@ def show_nodes(
     facts = read_node_facts(read)
     if not (facts or sweeps):
         names = ", ".join(str(run.path) for run in runs)
-        raise InputError(f"{names}: no repeat has a record, so no nodes can be compared")
+        raise InputError(
+            f"{names}: no repeat has a record, so no nodes can be compared; see `status`"
+        )
     differences = list_differences(facts)
     bad = find_bad_nodes(sweeps, [cases for manifest, cases in read if not manifest.nodes])
     tables = [node_verdicts_text.tabulate_nodes(verdicts) for verdicts in sweeps]

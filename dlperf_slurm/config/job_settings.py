@@ -26,7 +26,7 @@ class NodeCheck(TomlModel):
     ecc: bool = False
     """Check that no GPU has uncorrectable ECC errors or pending row remaps, or needs a reset."""
     xid_hours: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """Hours for which the kernel log must have no Xid error of the hardware; 0 skips the check."""
+    """Past hours in which the kernel log must have no hardware Xid error; 0 skips the check."""
     clocks: bool = False
     """Check that no GPU is throttled by heat or power, or has its clocks set below the default."""
     links: bool = False
@@ -172,7 +172,7 @@ class Rendezvous(TomlModel):
     """Settings for clusters whose hosts do not reach each other by their own names."""
 
     host_suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]*$")] = ""
-    """Suffix of a host's name on the network over which the ranks find each other, such as "i"."""
+    """Suffix of host names on the rendezvous network: with "i", host "n1" is reached as "n1i"."""
     interface: Annotated[str, Field(pattern=r"^[^\s/]{0,15}$")] = ""
     """Network interface that the ranks, NCCL and Gloo use, such as "ib0"."""
 

@@ -152,13 +152,13 @@ class Site(JobSettings):
     max_array_size: Optional[PositiveInt] = None
     """Largest number of tasks of an array job; default: the cluster's MaxArraySize."""
     arrays: bool = True
-    """Whether to submit array jobs; if false, plain jobs of `tasks_per_job` array tasks each."""
+    """Whether to submit array jobs; if false, plain jobs of `tasks_per_job` repeats each."""
     max_submitted: Optional[PositiveInt] = None
     """Largest number of your jobs in the queue; each array task counts as one job."""
     clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
     """Cluster of the jobs (`--clusters`); default: SLURM_CLUSTERS, or this host's cluster."""
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
-    """Variables of your shell that sbatch may read, such as "SBATCH_ACCOUNT"; no others."""
+    """SBATCH_ variables of your shell that sbatch may read, such as "SBATCH_ACCOUNT"."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
     """Variables of your shell to pass to the jobs; their values are written to no file."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None

@@ -30,7 +30,7 @@ MEANINGS = {
     "and batch",
     SAMPLER: "waiting for the start of the telemetry process",
     FIRST_STEP: "the first warm-up step, with compilation",
-    WARMUP: "the other warm-up steps, and then waiting for the other ranks",
+    WARMUP: "the warm-up steps after the first, and then waiting for the other ranks",
     WINDOW: "the measured steps; for training to an accuracy, the whole training",
     GATHER: "gathering the results of all ranks, measuring the network, and writing the record",
 }

@@ -91,8 +91,8 @@ def describe_too_few(site: "Site", needed: int) -> str:
     size = "does not set" if site.max_nodes is None else f"sets {site.max_nodes} as"
     nodes = count_things(needed, "node")
     return (
-        f"no node is excluded, as too few nodes might be left: a job needs {nodes}, and the site "
-        f"file {size} max_nodes"
+        f"no node is excluded, as too few might be left for a job of {nodes}: the site file {size} "
+        "max_nodes, the number of nodes that jobs may use"
     )
 
 

@@ -214,10 +214,10 @@ def find_manifest_problem(manifest: Manifest) -> str:
         except ValueError as error:
             return f"cases[{index}].axes: {error}"
         numbers += [axes.data_workers, axes.prefetch_batches, axes.gradient_accumulation]
-        if not all(0 < number < 10**9 for number in numbers):
+        if wrong := [number for number in numbers if not 0 < number < 10**9]:
             return (
-                f"cases[{index}].axes: a batch size or number of batches is {min(numbers)}; "
-                "allowed: at least 1"
+                f"cases[{index}].axes: a number of devices or batches, or a batch size, is "
+                f"{wrong[0]}; allowed: 1 to 999999999"
             )
     most = max((case.repeats for case in manifest.cases), default=0)
     if len(set(manifest.nodes)) < len(manifest.nodes):

@@ -169,7 +169,7 @@ def get_max_array_size(site: Site, must_reach_cluster: bool) -> int:
         return DEFAULT_MAX_ARRAY_SIZE
     try:
         text = slurm_client.read_cluster_config(site.clusters or "").get(
-            "MaxArraySize", "not shown"
+            "MaxArraySize", "not in `scontrol show config`"
         )
     except SchedulerError as error:
         if must_reach_cluster and not slurm_client.is_forbidden(str(error)):
@@ -179,7 +179,7 @@ def get_max_array_size(site: Site, must_reach_cluster: bool) -> int:
         return DEFAULT_MAX_ARRAY_SIZE
     if not text.isdigit() or int(text) == 0:
         raise SchedulerError(
-            f"this cluster accepts no array jobs: its MaxArraySize is {text}. For plain jobs, set "
+            f"array jobs cannot be used: the cluster's MaxArraySize is {text}. For plain jobs, set "
             "arrays = false in the site file, or --set arrays=false"
         )
     return int(text)

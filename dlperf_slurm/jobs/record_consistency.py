@@ -62,12 +62,12 @@ def _find_rank_problems(record: Record) -> Iterator[str]:
                 f"with topology {case.axes.topology}"
             )
         if (rank.host, rank.local_rank) in places:
-            yield f"ranks[{index}] is the second local rank {rank.local_rank} on {rank.host!r}"
+            yield f"ranks[{index}] is the second with local_rank {rank.local_rank} on {rank.host!r}"
         places.add((rank.host, rank.local_rank))
         if rank.data_wait_seconds >= rank.window_seconds:
             yield (
-                f"ranks[{index}].data_wait_seconds is {rank.data_wait_seconds}; allowed: at most "
-                f"its window_seconds, {rank.window_seconds}"
+                f"ranks[{index}].data_wait_seconds is {rank.data_wait_seconds}; allowed: less than "
+                f"window_seconds of the rank, {rank.window_seconds}"
             )
     hosts = {rank.host for rank in record.ranks}
     for index, one in enumerate(record.telemetry):
@@ -106,7 +106,8 @@ def _count_parameters(
     weights = [one.size for one in islice(definition.list_parameters(), MAX_WEIGHTS)]
     if len(weights) == MAX_WEIGHTS:
         return (
-            f"case.model_parameters: with these values, {model} has {MAX_WEIGHTS} weights or more",
+            f"case.model_parameters: with these values, {model} has {MAX_WEIGHTS} weight "
+            "tensors or more; allowed: fewer",
             0,
         )
     return "", sum(weights)

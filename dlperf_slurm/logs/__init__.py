@@ -157,7 +157,7 @@ class PublisherRule(NamedTuple):
 
 
 NO_RULE = PublisherRule("", lambda parsed, identity: 0.0)
-"""Stands for the publisher's rule of a log format that has none; it is never computed."""
+"""Placeholder for a log format without a publisher's rule; its `compute` is never called."""
 
 
 def list_formats() -> List[str]:

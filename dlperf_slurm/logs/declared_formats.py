@@ -113,7 +113,7 @@ _ELEMENTS: Dict[str, type] = {
 
 
 FACTS = (*ALL_SETTINGS, "total_batch_size", "sequence_length")
-"""Settings of a run that facts of the same names provide, unless the table `identity` does."""
+"""Settings of a run, read from values of these names in the log unless `identity` sets them."""
 _PAIR = re.compile(r"(\w+)=(\S+)")
 _NUMBER = re.compile(rf"{patterns.NUMBER}$")
 
@@ -476,14 +476,14 @@ def _make_warm_times(rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
 WINDOWS: Dict[str, Callable[[int, List[Mark], Table], Tuple[Window, ...]]] = {
     "times": lambda rank, marks, table: make_time_window(rank, marks, table.get("warmup_lines", 0)),
     "times or rates": lambda rank, marks, _: make_time_or_rate_window(rank, marks),
-    "warm times": lambda rank, marks, _: _make_warm_times(rank, marks),
-    "warm rates": lambda rank, marks, table: make_warm_rate_window(
+    "times after warm-up": lambda rank, marks, _: _make_warm_times(rank, marks),
+    "rates after warm-up": lambda rank, marks, table: make_warm_rate_window(
         rank, list_since_last(marks), table.get("is_per_device", False)
     ),
-    "warm seconds": lambda rank, marks, _: make_warm_window(
+    "seconds after warm-up": lambda rank, marks, _: make_warm_window(
         rank, [(n, m.value * n) for n, m in zip([1, *count_steps(marks)[1:]], marks)]
     ),
-    "warm rates of epochs": lambda rank, marks, _: make_warm_rate_window(
+    "rates of epochs after warm-up": lambda rank, marks, _: make_warm_rate_window(
         rank, spread_over_epochs(marks)
     ),
 }

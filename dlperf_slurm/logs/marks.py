@@ -129,7 +129,7 @@ class RankMarks:
                     )
                 if mark.position not in reached:
                     return (
-                        f"ranks did not print all steps: {format_position(mark.position)} was "
+                        f"some ranks did not print all steps: {format_position(mark.position)} was "
                         f"printed by {-1 - rank} rank(s), "
                         f"{format_position(by_rank[rank][0].position)} by {-rank} or more"
                     )

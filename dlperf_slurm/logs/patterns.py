@@ -39,7 +39,7 @@ PRECISIONS = {
 }
 """Names of precisions in logs and file names -> this project's names.
 
-With `float16` scripts keep the optimizer's weights in float32, which is mixed precision.
+With `float16`, scripts keep the optimizer's weights in float32, which is mixed precision.
 """
 
 SECONDS_PER_YEAR = 365 * 86400

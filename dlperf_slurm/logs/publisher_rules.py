@@ -47,7 +47,10 @@ def time_steps(times: Sequence[float], first: int, last: int, samples_per_step: 
     taken = take_values(times, first - 1, last)
     seconds = subtract_times(taken[-1], taken[0])
     if seconds <= 0 or samples_per_step <= 0:
-        raise RuleError("the publisher's rule needs times that increase, and a batch size")
+        raise RuleError(
+            "the publisher's rule needs times that increase, and the batch size: if the log lacks "
+            "the batch size, add --set batch_size_per_device=..."
+        )
     return samples_per_step * (last - first) / seconds
 
 
@@ -89,7 +92,10 @@ def average_seconds(start: int, stop: Optional[int] = None) -> Compute:
     def compute(parsed: ParsedRun, identity: Identity) -> float:
         seconds = average(take_values([mark.value for mark in parsed.marks], start, stop))
         if seconds <= 0 or identity.global_batch_size <= 0:
-            raise RuleError("the publisher's rule needs times above 0, and a batch size")
+            raise RuleError(
+                "the publisher's rule needs step times above 0, and the batch size: if the log "
+                "lacks the batch size, add --set batch_size_per_device=..."
+            )
         return identity.global_batch_size / seconds
 
     return compute

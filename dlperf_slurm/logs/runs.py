@@ -42,8 +42,8 @@ ADD_FORMAT = "docs/logs.md shows how to add a format in a few lines of TOML (--f
 INCOMPLETE = "incomplete"
 """Status of a run whose log ends early or has lost lines.
 
-The only throughput of such a run is that of its publisher's rule, if any. Records never have this
-status, `MEASURED` or `CONTRADICTORY`; runs with one of the last two have no throughput.
+The only throughput of such a run is that of its publisher's rule, if any. Runs that are
+`MEASURED` or `CONTRADICTORY` have no throughput. Records never have one of these three statuses.
 """
 MEASURED = "measured"
 """Status of a run whose samples/s are unknown: neither log nor user states a needed setting."""
@@ -385,7 +385,7 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
             f"the log nor its path states; add {options}"
         )
     if not compute_samples_per_s(windows, identity) > 0:
-        return FAILED, "the throughput by the rates in the log is 0 or less"
+        return FAILED, "the rates in the log give a throughput of 0 or less"
     return OK, ""
 
 

@@ -65,7 +65,7 @@ VALUES: Dict[str, Tuple[str, float]] = {
     "interval_seconds": (INTERVAL, 1.0),
     "microseconds_per_sample": (SAMPLES, -1e6),
 }
-"""Named group of a pattern -> unit and factor of its value; a negative factor: of 1 / value."""
+"""Named group -> unit, factor: value x factor, or -factor / value for a negative factor."""
 _RATES = [name for name, (unit, _) in VALUES.items() if unit in (SAMPLES, TOKENS, STEPS)]
 PRINTED = {"tflops": "TFLOP/s per device", "mfu": "% MFU", "printed_tokens_per_s": "tokens/s"}
 _KEPT = {*PRINTED, "average"}

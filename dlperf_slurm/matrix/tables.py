@@ -137,7 +137,7 @@ class Protocol(TomlModel):
     min_warmup_seconds: Seconds = 0.0
     """Minimum duration of the warm-up, without its first step; more steps are run if needed."""
     min_measured_seconds: Seconds = 0.0
-    """Minimum duration of the measured steps; more steps are run if warm-up steps are short."""
+    """Minimum duration of the measured steps; the warm-up shows if more steps are needed."""
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
     """Seed for the random order of array tasks."""
     seed: Annotated[int, Field(ge=0)] = 1

@@ -145,13 +145,13 @@ def _describe_method(verdicts: NodeVerdicts) -> str:
         return (
             f"{of_links} (95 % interval); verdict slow: significantly slower, and by at least "
             f"{format_percent(verdicts.least_effect)}; the risk that any node is called slow by "
-            "chance is at most 5 %, and so it is for any link (docs/statistics.md, slow links)"
+            "chance is at most 5 %, and the same holds for links (docs/statistics.md, slow links)"
         )
     return (
-        "speed of a node relative to the median of the nodes that are not slow, in the same block: "
-        "median over the blocks (95 % interval); verdict slow: significantly slower, and by at "
-        f"least {format_percent(verdicts.least_effect)}; the risk that any measured value of any "
-        "node is called slow by chance is at most 5 % "
+        "speed of a node relative to the median of the nodes that are not slow, in the same block "
+        "of repeats: median over the blocks (95 % interval); verdict slow: significantly slower, "
+        f"and by at least {format_percent(verdicts.least_effect)}; the risk that any "
+        "measured value of any node is called slow by chance is at most 5 % "
         "(docs/statistics.md, slow nodes)" + "".join(f"; {note}" for note in verdicts.bit_notes)
     )
 

@@ -113,7 +113,7 @@ def print_plan(plan: "Plan", console: PlainConsole) -> None:
     console.print(
         Text(
             f"{count_things(len(plan.cases), 'case')}, "
-            f"{count_things(len(plan.groups), 'group')}{' (sbatch calls)' * calls_sbatch}, "
+            f"{count_things(len(plan.groups), 'sbatch call' if calls_sbatch else 'group')}, "
             f"{count_things(plan.job_count, 'job')}, "
             f"{count_things(plan.array_task_count, 'array task')}, "
             f"at most {plan.node_hours:.1f} node-hours",

@@ -219,15 +219,15 @@ def _make_row(
     if pair.problem:
         verdict, reason = NOT_COMPARABLE if pair.measured else MISSING, pair.problem
     elif tolerance is None:
-        reason = "the reference has one run, so how much runs vary is unknown: make it from at " \
-            "least two runs, or give --tolerance"  # fmt: skip
+        reason = "the reference has one run, so the variation between runs is unknown: make the " \
+            "reference from at least two runs, or give --tolerance"  # fmt: skip
     elif found["is_beyond_limit"]:
         verdict = REJECTED
     elif found["is_within_limit"] and tolerance <= most:
         verdict = ACCEPTED
     elif found["is_within_limit"]:
         reason = "the reference's runs vary too much, or are too few, for a useful bound: make " \
-            "it from more runs, or give --tolerance"  # fmt: skip
+            "the reference from more runs, or give --tolerance"  # fmt: skip
     else:
         count = found["deciding_repeats"]
         bound = "about" if found.get("p_value") is not None else "at least"

@@ -345,7 +345,7 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate("node_power_watts", "median"),
         header="node W", form=ScaledFormat(".1f"), missing=UNKNOWN),
     Column("joules_per_sample", NUMBER, "J/sample", "energy of the devices per sample: their power "
-        "divided by throughput; missing without `node_joules_per_sample`",
+        "divided by throughput; missing where `node_joules_per_sample` is",
         RepeatAggregate("joules_per_sample", "median"), header="J per sample",
         form=ScaledFormat(".4g"), missing=UNKNOWN),
     Column("node_joules_per_sample", NUMBER, "J/sample", "energy of the nodes per sample: their "

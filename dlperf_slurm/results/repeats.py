@@ -281,7 +281,7 @@ REPEATS: tuple[Column, ...] = (
     Column("samples_per_s", NUMBER, "samples/s", "throughput: global_batch_size x measured steps "
         "/ `window_seconds`", of_record(lambda record: record.samples_per_s)),
     Column("steps", COUNT, "steps", "number of measured steps, more than planned if "
-        "min_measured_seconds needs it; missing for training to accuracy",
+        "min_measured_seconds needs more; missing for training to accuracy",
         of_record(lambda record: None if record.epochs else record.steps)),
     Column("window_seconds", NUMBER, "s", "time of all measured steps, on the slowest rank",
         of_record(lambda record: record.window_seconds)),

@@ -93,7 +93,7 @@ def _check_deleted(run_dir: Path, folder: Optional[tuple[int, int]]) -> None:
     with suppress(OSError):
         if folder is not None and _identify(run_dir.parent) == folder and not run_dir.exists():
             raise InputError(
-                f"{run_dir}: was deleted or moved while this command followed the run, whose jobs "
+                f"{run_dir}: was deleted or moved while this command followed the run. Its jobs "
                 "cannot write results: list the jobs with `squeue --me`, and end them with scancel"
             )
 

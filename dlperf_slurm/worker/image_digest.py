@@ -1,6 +1,6 @@
 """python -m dlperf_slurm.worker.image_digest FOLDER IMAGE [COMMAND...] -> the digest of an image.
 
-Runs on the batch host. It never fails an attempt: without a digest, nothing is printed.
+Runs on the batch host. It never fails an attempt: without a digest, an empty line is printed.
 """
 
 import hashlib

@@ -103,7 +103,7 @@ def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir,
     totals, time, power = out.splitlines()[-3:]
     assert (code, totals) == (
         0,
-        "3 cases, 3 groups (sbatch calls), 6 jobs, 6 array tasks, at most 4.0 node-hours",
+        "3 cases, 3 sbatch calls, 6 jobs, 6 array tasks, at most 4.0 node-hours",
     )
     assert time.startswith("time: ")
     assert power.startswith("2 repeats: ")
@@ -113,9 +113,9 @@ def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir,
 @pytest.mark.parametrize(
     ("line", "code", "says"),
     [
-        ("MaxArraySize = 1", 0, "3 cases, 6 groups (sbatch calls), 6 jobs, 6 array tasks"),
+        ("MaxArraySize = 1", 0, "3 cases, 6 sbatch calls, 6 jobs, 6 array tasks"),
         ("MaxArraySize = 0", 3, "set arrays = false"),
-        ("ClusterName = alpha", 3, "this cluster accepts no array jobs"),
+        ("ClusterName = alpha", 3, "array jobs cannot be used"),
     ],
 )
 def test_plan_cuts_arrays_at_the_clusters_own_limit(files, bin_dir, capsys, line, code, says):

@@ -1,8 +1,9 @@
 """What an array job asks for, and the cluster's resources -> what the job can never get; pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import accumulate
 from typing import Optional
 
 from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault
@@ -165,14 +166,21 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
     if site.gpu_request != "none":
         gpu_type = site.gpu_type
         fitting = [kind for kind in kinds if kind.count_gpus(gpu_type) >= wanted]
-        if _count(fitting) < topology.nodes:
-            most = max(kind.count_gpus(gpu_type) for kind in kinds)
+        if (count := _count(fitting)) < topology.nodes:
+            most = _find_most(kinds, topology.nodes, lambda kind: kind.count_gpus(gpu_type))
             types = sorted({name for kind in kinds for name, _ in kind.gpus if name})
             what = f"GPUs of type {gpu_type!r}" if gpu_type else "GPUs"
             words = f"{wanted} {what} on each of {topology.nodes} nodes: partition "
-            words += f"{partition.name} has " + (f"at most {most} on a node" if most else "none")
+            found, settings = [], []
+            if count:
+                found.append(f"them on {count_things(count, 'node')}")
+                settings.append(f"max_nodes = {count}")
             if most:
-                remedy = f"set max_devices_per_node = {most}, or use another partition"
+                found.append(f"at most {most} on each of {topology.nodes} nodes")
+                settings.append(f"max_devices_per_node = {most}")
+            words += f"{partition.name} has {', '.join(found) or 'none'}"
+            if settings:
+                remedy = f"set {' or '.join(settings)}, or use another partition"
             elif types:
                 remedy = _set("gpu_type", types)
             else:
@@ -182,10 +190,10 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
         kinds = fitting
     cores = site.cpus_per_rank * wanted
     if _count([kind for kind in kinds if kind.cpus >= cores]) < topology.nodes:
-        most = max(kind.cpus for kind in kinds)
+        most = _find_most(kinds, topology.nodes, lambda kind: kind.cpus)
         words = (
-            f"{wanted} ranks with {site.cpus_per_rank} cores each on a node: nodes of partition "
-            f"{partition.name} have at most {most} cores"
+            f"{wanted} ranks with {site.cpus_per_rank} cores each on a node: partition "
+            f"{partition.name} has at most {most} cores on each of {topology.nodes} nodes"
         )
         fewer = (
             f"set cpus_per_rank = {most // wanted}"
@@ -195,8 +203,9 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
         yield _refuse("cores", where, words, fewer)
     mib = site.memory_mib_per_node or 0
     if _count([kind for kind in kinds if kind.memory_mib >= mib]) < topology.nodes:
-        most = max(kind.memory_mib for kind in kinds)
-        words = f"nodes of partition {partition.name} have {most} MiB at most; requested: {mib} MiB"
+        most = _find_most(kinds, topology.nodes, lambda kind: kind.memory_mib)
+        words = f"partition {partition.name} has at most {most} MiB on each of {topology.nodes} "
+        words += f"nodes; requested: {mib} MiB"
         yield _refuse(
             "memory", where, words, f"set memory_mib_per_node = {most}, or 0 for all memory"
         )
@@ -249,6 +258,13 @@ def _rank_qos(
 def _count(kinds: list[NodeKind]) -> int:
     """Return how many nodes these kinds of nodes have together."""
     return sum(kind.count for kind in kinds)
+
+
+def _find_most(kinds: list[NodeKind], nodes: int, amount: Callable[[NodeKind], int]) -> int:
+    """Return the largest `amount` of a node that at least `nodes` nodes have; 0 without so many."""
+    by_amount = sorted(kinds, key=amount, reverse=True)
+    enough = zip(by_amount, accumulate(kind.count for kind in by_amount))
+    return next((amount(kind) for kind, count in enough if count >= nodes), 0)
 
 
 def _lower_time(site: Site, limit: int) -> str:

@@ -158,7 +158,9 @@ def verify_data_parallel(
     alone = make_case(framework, model, workplace.site, variant=variant)
     pair = _vary(alone, topology=str(Topology(1, 2)), gradient_sync=distribution)
     is_joined = not load_model(model).HAS_BATCH_STATISTICS
-    reference = "one rank with both batches" if is_joined else "mean of one rank with each batch"
+    reference = (
+        "one rank with both batches" if is_joined else "mean of one-rank runs, one per batch"
+    )
     line = Agreement(framework, model, _name(pair, distribution), reference)
     missing = find_missing_horovod(framework, workplace.site)
     if distribution == HOROVOD and missing:
@@ -190,7 +192,7 @@ def make_case(
     verification = load_model(model).VERIFICATION
     is_reduced = variant.get("precision", "fp32") != "fp32"
     changed = verification.reduced_precision_parameters if is_reduced else {}
-    # the first compiler is "no compiler" for each framework that supports it; JAX does not
+    # the first compiler is the framework's usual one: for all but JAX and MindSpore "none"
     axes = Axes(
         framework=framework,
         topology=str(Topology(1, 1)),

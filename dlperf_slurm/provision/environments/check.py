@@ -107,7 +107,7 @@ def check_environment(pins: Pins) -> EnvironmentCheck:
     state = find_state(environment, pins)
     problems = _list_system_problems(pins, state)
     version = mpi = horovod = gpu = "-"
-    if state in ("current", "stale"):
+    if state in ("current", "outdated"):
         version = _check_import(environment, pins, problems)
         mpi = _check_mpi(environment, problems)
         horovod = _check_horovod(environment, pins, problems)

@@ -51,7 +51,7 @@ STAMP_FILE = "dlperf-slurm.stamp"
 MPI_SETTINGS_FILE = "etc/openmpi-mca-params.conf"
 MPI_SETTING = "btl = ^ofi\n"
 
-State = Literal["absent", "unreadable", "half-made", "stale", "current"]
+State = Literal["absent", "unreadable", "incomplete", "outdated", "current"]
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def read_stamp(environment: Path) -> Optional[Stamp]:
 def find_state(environment: Path, pins: Pins) -> State:
     """Return whether an environment matches the pins that it should be created from.
 
-    The state is "absent", "unreadable", "half-made" (incomplete), "stale" (of other pins or another
-    Python) or "current".
+    The state is "absent", "unreadable", "incomplete", "outdated" (of other pins or another Python)
+    or "current".
     """
     # Path.exists raises an error for a folder that this user may not read
     if not os.path.exists(environment):  # noqa: PTH110
@@ -89,9 +89,9 @@ def find_state(environment: Path, pins: Pins) -> State:
     stamp = read_stamp(environment)
     # bin/python is a dangling link if the interpreter was removed
     if stamp is None or not os.path.exists(environment / "bin" / "python"):  # noqa: PTH110
-        return "half-made"
+        return "incomplete"
     is_current = stamp.pins == pins.stamp and stamp.python in pins.pythons
-    return "current" if is_current else "stale"
+    return "current" if is_current else "outdated"
 
 
 def create_environment(

@@ -93,7 +93,8 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     rates = [mark.value for mark in parsed.marks if mark.position[0] == 0]
     if len(rates) != 120:
         raise RuleError(
-            f"the publisher's rule needs 120 lines of the first epoch, but the log has {len(rates)}"
+            "the publisher's rule needs 120 lines with a speed in the first epoch, but the log has "
+            f"{len(rates)}"
         )
     return round(average(rates[20:]), 2)
 

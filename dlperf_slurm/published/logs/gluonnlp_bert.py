@@ -106,8 +106,8 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     latencies, devices = parsed.series.get("latencies_ms", ()), identity.devices
     if devices == 0 or len(latencies) != 200 * devices:
         raise RuleError(
-            "the publisher's rule needs 200 lines of each device, but the log has "
-            f"{len(latencies)} lines"
+            "the publisher's rule needs 200 lines with a latency for each device, but the log has "
+            f"{len(latencies)} such lines"
         )
     rows = [latencies[row * devices : (row + 1) * devices] for row in range(100, 200)]
     if min(latencies) <= 0:

@@ -88,13 +88,16 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: global batch size over the mean of 100 lines' seconds."""
     times = take_values(parsed.series.get("times_after_fifth", ()), 20, 120)
     if average(times) <= 0 or identity.global_batch_size <= 0:
-        raise RuleError("the publisher's rule needs the batch size, and times of batches above 0")
+        raise RuleError(
+            "the publisher's rule needs batch times above 0, and the batch size: if the log lacks "
+            "the batch size, add --set batch_size_per_device=..."
+        )
     return round(identity.global_batch_size / average(times), 2)
 
 
 RULES = (
     PublisherRule(
-        "DLPerf: global batch size over the mean of times[20:120], of all after batch 5",
+        "DLPerf: global batch size over the mean of times[20:120] of the batches after batch 5",
         _average_dlperf,
     ),
 )

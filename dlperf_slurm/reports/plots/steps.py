@@ -221,7 +221,7 @@ def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str
     stretch = find_slow_stretch(slowest)
     if stretch:
         excess = f"{100 * stretch.excess:.0f} % slower"
-        texts.append(f"steps {stretch.start + 1} to {stretch.end} {excess}")
+        texts.append(f"steps {stretch.start + 1} to {stretch.end}: {excess}")
     if stalls:
         texts.append("1 stall" if stalls == 1 else f"{stalls} stalls")
     return ", ".join(texts)

@@ -39,7 +39,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m dlperf_slurm.worker {command}")
     parser.add_argument("--ranks", choices=KINDS, default=MPI, help="how ranks find each other")
     parser.add_argument(
-        "--host-suffix", default="", help="DNS domain to append to host names without a dot"
+        "--host-suffix", default="", help="suffix of short host names on the network, such as -ib0"
     )
     parser.add_argument(
         "--interface", default="", help="network interface for the framework, such as ib0"

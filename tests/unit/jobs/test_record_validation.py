@@ -156,7 +156,7 @@ def change_ranks(case, **changes):
         (lambda c: {"ranks": make_ranks(c)[::-1]}, "ranks[0].rank is 1; allowed: 0"),
         (
             lambda c: {"ranks": change_ranks(c, local_rank=1)},
-            "ranks[1] is the second local rank 1 on 'node1'",
+            "ranks[1] is the second with local_rank 1 on 'node1'",
         ),
         (lambda c: {"telemetry": (make_telemetry(host="other"),)}, "which no rank used"),
         (lambda c: {"telemetry": (make_telemetry(device=2),)}, "which no rank used"),
@@ -205,7 +205,7 @@ def test_more_steps_are_those_of_a_case_with_least_seconds(
     [
         ({"nonsense": 1}, "unknown parameter of resnet50"),
         ({"stage_blocks": (3, 4)}, "allowed: four integers"),
-        ({"stage_blocks": (10**9, 1, 1, 1)}, "weights or more"),
+        ({"stage_blocks": (10**9, 1, 1, 1)}, "weight tensors or more"),
     ],
 )
 def test_model_that_cannot_be_built_is_refused_at_once(

@@ -12,7 +12,7 @@ TABLE = {
     "signature": r"step \d+: ",
     "lines": [LINE],
     "identity": {"framework": "jax", "devices": {"counts": ["all"], "over": "each"}},
-    "window": {"kind": "warm rates"},
+    "window": {"kind": "rates after warm-up"},
     "rules": [{"name": "mean", "average": [1]}],
 }
 
@@ -38,7 +38,7 @@ TABLE = {
         ({"identity": {"framework": [1]}}, ["identity", "framework", "str"]),
         ({"identity": {"device": 1}}, ["identity", "'device'", "devices"]),
         ({"identity": {"devices": {"over": "x"}}}, ["identity.devices", "fact, counts"]),
-        ({"window": {"kind": "rates"}}, ["window.kind", "'rates'", "warm rates"]),
+        ({"window": {"kind": "rates"}}, ["window.kind", "'rates'", "rates after warm-up"]),
         ({"lines": [{"pattern": "x"}], "signature": "x", "window": {"x": 1}}, ["window", "'x'"]),
         ({"end": {"last": "x"}}, ["end", "'last'", "last_step"]),
         ({"rules": [{"name": "mean"}]}, ["rules[0]", "average, time_lines"]),

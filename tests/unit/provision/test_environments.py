@@ -229,7 +229,7 @@ def test_environment_is_made_once(python):
     assert create_environment("jax", ignore) == environment
     assert log.read_text() == before
     assert find_state(environment, read_pins("jax")) == "current"
-    assert find_state(environment, read_pins("paddle")) == "stale"
+    assert find_state(environment, read_pins("paddle")) == "outdated"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_environment_whose_installation_fails_is_half_made_and_made_again(python
         python("exit 1")
         with pytest.raises(EnvironmentMissingError):
             create_environment("jax", ignore)
-        assert find_state(find_managed_environment("jax"), read_pins("jax")) == "half-made"
+        assert find_state(find_managed_environment("jax"), read_pins("jax")) == "incomplete"
         assert read_stamp(find_managed_environment("jax")) is None
         python("exit 0")
         assert read_stamp(create_environment("jax", ignore))

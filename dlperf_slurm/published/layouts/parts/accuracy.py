@@ -92,7 +92,7 @@ def _make_seeds_table(figures: Sequence[Figure], pair: PrecisionPair, draft: Doc
         title=f"{_make_title(figures[0])}, over seeds",
         columns=columns,
         text_columns=2,
-        caption=f"top-1 in %, {counts} seeds; standard deviations (n - 1) are fractions, not in %",
+        caption=f"top-1 in %, {counts} seeds; standard deviations (n - 1): of top-1 from 0 to 1",
     )
 
 

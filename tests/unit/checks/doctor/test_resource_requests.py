@@ -173,11 +173,22 @@ def test_account_that_a_partition_does_not_take_is_named():
     assert_problem(found, key="account", says=("mixed", "'ml'", "set account", "staff"))
 
 
-def test_gpus_are_counted_over_the_nodes_that_have_them():
+def test_gpus_cores_and_memory_are_counted_over_as_many_nodes_as_the_job_has():
     mixed = Survey(partitions=(make_partition(),))
     assert check(mixed, "2n4g", gpu_request="gres", gpu_type="a100") == []
     (found,) = check(mixed, "3n4g", gpu_request="gres")
-    assert_problem(found, key="devices", says=("4 GPUs on each of 3 nodes", "mixed"))
+    assert_problem(found, key="devices", says=("mixed has them on 2 nodes;", "set max_nodes = 2,"))
+    nodes = (NodeKind(1, 8, 10, (("a100", 8),), ""), NodeKind(2, 64, 10, (("a100", 4),), ""))
+    uneven = Survey(partitions=(make_partition(nodes=nodes),))
+    (found,) = check(uneven, "2n8g", gpu_request="gres")
+    says = ("them on 1 node, at most 4 on each of 2", "max_nodes = 1 or max_devices_per_node = 4")
+    assert_problem(found, key="devices", says=says)
+    # one node has 64 cores, but two have 8 at most
+    nodes = (NodeKind(1, 64, 1000, (), ""), NodeKind(1, 8, 10, (), ""))
+    uneven = Survey(partitions=(make_partition(nodes=nodes),))
+    cores, memory = check(uneven, "2n4g", cpus_per_rank=4, memory_mib_per_node=500)
+    assert_problem(cores, key="cores", says=("at most 8 cores", "cpus_per_rank = 2"))
+    assert_problem(memory, key="memory", says=("at most 10 MiB", "memory_mib_per_node = 10,"))
     (found,) = check(mixed, gpu_request="gres", gpu_type="v100")
     assert_problem(found, key="devices", says=("set gpu_type", "a100"))
 

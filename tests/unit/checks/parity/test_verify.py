@@ -425,7 +425,7 @@ def test_all_lines_of_the_reference_framework_are_the_same(write_python, workpla
     ]
     native = [line for line in data_parallel if line.variant == "native"]
     assert [(line.model, line.reference) for line in native] == [
-        ("resnet50", "mean of one rank with each batch"),
+        ("resnet50", "mean of one-rank runs, one per batch"),
         ("bert", "one rank with both batches"),
     ]
     assert all(line.is_same for line in (*parity, *native))

@@ -52,7 +52,7 @@ def test_environment_in_order(make_fake, capsys):
         ({"mpiexec": "echo ranks 1; echo ranks 1"}, "fails", ("world size of 1", "mpi4py")),
         ({"mpiexec": "echo 'error: not enough slots' >&2; exit 1"}, "fails", ("slots", "-n 2")),
         ({"mpiexec": None}, "fails", ("mpiexec",)),
-        ({"stamp": "of yesterday"}, "stale", ("dlperf-slurm env create jax",)),
+        ({"stamp": "of yesterday"}, "outdated", ("dlperf-slurm env create jax",)),
     ],
 )
 def test_environment_that_is_broken_comes_with_the_reason(make_fake, capsys, fake, cell, says):
