@@ -28,7 +28,7 @@ import json, resource, sys
 from pathlib import Path
 from dlperf_slurm.config.site import load_site
 from dlperf_slurm.jobs import disk_space
-from dlperf_slurm.jobs.plan import resolve
+from dlperf_slurm.jobs.plan import PlannedMatrix, resolve
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -40,7 +40,7 @@ def stage():
     file = read_matrix(Path("matrix.toml"))
     loaded = load_site("site.toml", None, [])
     plan = resolve(expand_matrix(file), loaded.site, 1001)
-    stage_run(Path("results"), file, loaded, plan, ["submit", "matrix.toml"])
+    stage_run(Path("results"), PlannedMatrix(file, loaded, plan), ["submit", "matrix.toml"])
 
 if "--profile" in sys.argv:
     import cProfile, pstats

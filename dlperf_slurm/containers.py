@@ -1,10 +1,11 @@
-"""A container image and its settings -> the options and command that start it; one per runtime.
+"""A container image and its settings -> the options and command that start it.
 
-The name of a registered function is the runtime's name in `container.runtime`.
+There is one function per runtime, or for runtimes of the same options; RUNTIMES has their names.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 # variables to pass on, beside those of the site, in runtimes that start with an empty environment
 PASSED_ON = (
@@ -17,35 +18,30 @@ OURS = ("PYTHONPATH", "PYTHONNOUSERSITE", "PYTHONUNBUFFERED", "CUDA_DEVICE_ORDER
 
 
 @dataclass(frozen=True)
-class Mount:
-    """A bind mount: a folder of the host, and its path in the container."""
-
-    source: str
-    target: str
-
-    def __str__(self) -> str:
-        return f"{self.source}:{self.target}"
-
-
-@dataclass(frozen=True)
 class ContainerStart:
     """A container image with its settings, from which the command that starts it is made.
 
-    `folders` are mounted as ranks read and write them; `mounts` and `env_names` are the mounts and
-    the names of environment variables that the site sets.
+    `folders` are mounted as ranks read and write them, at their own paths; `mounts` and `env_names`
+    are the mounts, "/folder" or "/outside:/inside", and the names of environment variables that the
+    site sets.
     """
 
     image: str
     options: Sequence[str]
-    folders: Sequence[Mount]
-    mounts: Sequence[Mount]
+    folders: Sequence[str]
+    mounts: Sequence[str]
     has_entrypoint: bool
     env_names: Sequence[str]
 
-    @property
-    def all_mounts(self) -> list[Mount]:
-        """The mounts of `folders` and `mounts` together, without duplicates."""
-        return list(dict.fromkeys([*self.folders, *self.mounts]))
+    def make_mounts(self, option: str, *, has_folders: bool = True) -> list[str]:
+        """Return each mount once, as `option` followed by SOURCE:TARGET.
+
+        Without `has_folders`, only those that the site sets.
+        """
+        pairs = [f"{folder}:{folder}" for folder in self.folders] if has_folders else []
+        own = (mount.partition(":") for mount in self.mounts)
+        pairs += [f"{source}:{target or source}" for source, _, target in own]
+        return [f"{option}{pair}" for pair in dict.fromkeys(pairs)]
 
 
 @dataclass(frozen=True)
@@ -62,107 +58,47 @@ class ContainerOptions:
     digest_command: Sequence[str] = ()
 
 
-MakeParts = Callable[[ContainerStart], ContainerOptions]
-RUNTIMES: dict[str, MakeParts] = {}
-
-
-def parse_mount(text: str) -> Mount:
-    """Parse a mount: "/folder/on/host:/in/container", or "/folder" for the same path in both."""
-    source, _, target = text.partition(":")
-    return Mount(source, target or source)
-
-
-def _register(make_parts: MakeParts) -> MakeParts:
-    RUNTIMES[make_parts.__name__] = make_parts
-    return make_parts
-
-
-@_register
-def apptainer(start: ContainerStart) -> ContainerOptions:
-    """Return the prefix of each rank's command that starts Apptainer (apptainer-exec(1)).
-
-    `start` has the image, its options and its mounts.
-    """
-    return _make_singularity_parts("apptainer", start)
-
-
-@_register
-def singularity(start: ContainerStart) -> ContainerOptions:
-    """Return the prefix of each rank's command that starts SingularityCE (singularity-exec(1)).
-
-    `start` has the image, its options and its mounts.
-    """
-    return _make_singularity_parts("singularity", start)
-
-
-def _make_singularity_parts(program: str, start: ContainerStart) -> ContainerOptions:
+def _start_singularity(program: str, start: ContainerStart) -> ContainerOptions:
+    """Start Apptainer or SingularityCE before each rank's command (apptainer-exec(1))."""
     # `run` runs the image's runscript, `exec` skips it
     verb = "run" if start.has_entrypoint else "exec"
-    binds = [f"--bind={mount}" for mount in start.all_mounts]
+    binds = start.make_mounts("--bind=")
     return ContainerOptions(wrapper=[program, verb, *start.options, *binds, start.image])
 
 
-@_register
-def charliecloud(start: ContainerStart) -> ContainerOptions:
-    """Return the prefix of each rank's command that starts a Charliecloud container (ch-run(1)).
+def _start_charliecloud(start: ContainerStart) -> ContainerOptions:
+    """Start Charliecloud before each rank's command (ch-run(1)).
 
-    `start` has the image, its options and its mounts. The container inherits the environment.
-    ch-run has no entry points. The mount points must exist in the image, unless `options` create
-    them.
+    The container inherits the environment. ch-run has no entry points. The mount points must exist
+    in the image, unless `options` create them.
     """
-    binds = [f"--bind={mount}" for mount in start.all_mounts]
+    binds = start.make_mounts("--bind=")
     return ContainerOptions(wrapper=["ch-run", *start.options, *binds, start.image, "--"])
 
 
-@_register
-def environment(start: ContainerStart) -> ContainerOptions:
-    """Return the srun option `--environment` of CSCS's Container Engine.
+def _start_podman(program: str, start: ContainerStart) -> ContainerOptions:
+    """Start Podman (podman-run(1)), or NERSC's podman-hpc (github.com/NERSC/podman-hpc).
 
-    Its value is the environment definition file (`start.image`), which also defines all mounts.
+    The prefix of each rank's command does it. The container uses the host's network.
     """
-    return ContainerOptions(launcher_flags=[f"--environment={start.image}", *start.options])
-
-
-@_register
-def podman(start: ContainerStart) -> ContainerOptions:
-    """Return the prefix of each rank's command that starts a Podman container (podman-run(1)).
-
-    `start` has the image, its options and its mounts. The container uses the host's network.
-    """
-    return _make_podman_parts("podman", start)
-
-
-@_register
-def podman_hpc(start: ContainerStart) -> ContainerOptions:
-    """Return the prefix of each rank's command that starts a container of NERSC's podman-hpc.
-
-    `start` has the image, its options and its mounts. The source is github.com/NERSC/podman-hpc.
-    """
-    return _make_podman_parts("podman-hpc", start)
-
-
-def _make_podman_parts(program: str, start: ContainerStart) -> ContainerOptions:
     # Podman takes NAME* as a prefix
     env = [f"--env={name}" for name in (*PASSED_ON, *start.env_names)]
-    volumes = [f"--volume={mount}" for mount in start.all_mounts]
     entrypoint = [] if start.has_entrypoint else ["--entrypoint="]
     shared = ["--network=host", "--ipc=host", "--pid=host"]
-    options = [*shared, *env, *volumes, *entrypoint, *start.options]
+    options = [*shared, *env, *start.make_mounts("--volume="), *entrypoint, *start.options]
     return ContainerOptions(
         wrapper=[program, "run", "--rm", *options, start.image],
         digest_command=[program, "image", "inspect", "--format=sha256:{{.Id}}", start.image],
     )
 
 
-@_register
-def pyxis(start: ContainerStart) -> ContainerOptions:
-    """Return the options that Pyxis adds to srun to start an Enroot container (NVIDIA/pyxis).
+def _start_pyxis(start: ContainerStart) -> ContainerOptions:
+    """Start an Enroot container by the options that Pyxis adds to srun (NVIDIA/pyxis).
 
-    `start` has the image, its options and its mounts. An image's own values of variables would win
-    over those of the job: with another PYTHONPATH, other code than the run's copy would run.
-    --container-env is known since Pyxis 0.15.
+    An image's own values of variables would win over those of the job: with another PYTHONPATH,
+    other code than the run's copy would run. --container-env is known since Pyxis 0.15.
     """
-    mounts = ",".join(map(str, start.all_mounts))
+    mounts = ",".join(start.make_mounts(""))
     entrypoint = "--container-entrypoint" if start.has_entrypoint else "--no-container-entrypoint"
     names = ",".join((*OURS, *start.env_names))
     container = [f"--container-image={start.image}", f"--container-mounts={mounts}", entrypoint]
@@ -170,14 +106,13 @@ def pyxis(start: ContainerStart) -> ContainerOptions:
     return ContainerOptions(launcher_flags=[*container, *start.options])
 
 
-@_register
-def shifter(start: ContainerStart) -> ContainerOptions:
-    """Return the prefix of each rank's command that starts Shifter, and an sbatch option.
+def _start_shifter(start: ContainerStart) -> ContainerOptions:
+    """Start Shifter before each rank's command.
 
-    `start` has the image, its options and its mounts. Shifter itself mounts the site's file
-    systems. The sbatch option makes nodes load the image before the job starts (docs.nersc.gov).
+    Shifter itself mounts the site's file systems. The sbatch option makes nodes load the image
+    before the job starts (docs.nersc.gov).
     """
-    volumes = [f"--volume={mount}" for mount in start.mounts]
+    volumes = start.make_mounts("--volume=", has_folders=False)
     entrypoint = ["--entrypoint"] if start.has_entrypoint else []
     return ContainerOptions(
         directives=[f"--image={start.image}"],
@@ -185,10 +120,24 @@ def shifter(start: ContainerStart) -> ContainerOptions:
     )
 
 
-@_register
-def uenv(start: ContainerStart) -> ContainerOptions:
-    """Return the srun option `--uenv`, which mounts a CSCS user environment.
+def _start_by_srun(option: str, start: ContainerStart) -> ContainerOptions:
+    """Start a container by an option of srun whose value is the image; it also defines all mounts.
 
-    Its value is `start.image`; `start.options` may select a view.
+    Such are the environment definition files of CSCS's Container Engine, and CSCS's user
+    environments, of which `options` may select a view.
     """
-    return ContainerOptions(launcher_flags=[f"--uenv={start.image}", *start.options])
+    return ContainerOptions(launcher_flags=[f"{option}={start.image}", *start.options])
+
+
+# by the name in `container.runtime`
+RUNTIMES: Mapping[str, Callable[[ContainerStart], ContainerOptions]] = {
+    "apptainer": partial(_start_singularity, "apptainer"),
+    "charliecloud": _start_charliecloud,
+    "environment": partial(_start_by_srun, "--environment"),
+    "podman": partial(_start_podman, "podman"),
+    "podman_hpc": partial(_start_podman, "podman-hpc"),
+    "pyxis": _start_pyxis,
+    "shifter": _start_shifter,
+    "singularity": partial(_start_singularity, "singularity"),
+    "uenv": partial(_start_by_srun, "--uenv"),
+}

@@ -61,8 +61,8 @@ def plan(
     from dlperf_slurm.cli.staging import load_plan
     from dlperf_slurm.jobs.plan import describe_plan
 
-    _, loaded, planned = load_plan(_parse("plan", matrix, site, settings), must_reach_cluster=False)
-    return describe_plan(planned, loaded.name)
+    planned = load_plan(_parse("plan", matrix, site, settings), must_reach_cluster=False)
+    return describe_plan(planned.plan, planned.loaded.name)
 
 
 def submit(

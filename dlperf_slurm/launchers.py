@@ -1,9 +1,6 @@
-"""A program and its ranks -> the command line that starts them; one function per launcher.
+"""A program and its ranks -> the command line that starts them; one function per launcher."""
 
-The name of a registered function is the launcher's name in `launcher.name`.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlperf_slurm.contract.topology import Topology
@@ -65,18 +62,6 @@ class Launcher:
         return 1 if self.starts_nodes else topology.devices_per_node
 
 
-LAUNCHERS: dict[str, Launcher] = {}
-
-
-def _register(*joinings: str, starts_nodes: bool = False) -> Callable[[MakeCommand], MakeCommand]:
-    def add(make_command: MakeCommand) -> MakeCommand:
-        LAUNCHERS[make_command.__name__] = Launcher(make_command, joinings, starts_nodes)
-        return make_command
-
-    return add
-
-
-@_register(*KINDS)
 def command(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Return the command line that starts ranks by the site's own command, such as `ibrun -n 16`.
 
@@ -90,7 +75,6 @@ def command(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     return [*ranks.command, *ranks.flags, *ranks.wrapper, *program]
 
 
-@_register(MPI)
 def mpirun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Return the command line that starts ranks by Open MPI's mpirun, with or without Slurm.
 
@@ -103,7 +87,6 @@ def mpirun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     return ["mpirun", "-np", str(ranks.topology.world_size), *flags, *ranks.wrapper, *program]
 
 
-@_register(MPI, SLURM)
 def srun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Return the command line that starts ranks as the tasks of one Slurm step (srun(1)).
 
@@ -128,7 +111,6 @@ def srun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     ]
 
 
-@_register(TORCHRUN, starts_nodes=True)
 def torchrun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
     """Return the command line by which srun starts torchrun per node, and torchrun the ranks.
 
@@ -157,3 +139,12 @@ def torchrun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
         "--no-python",
         *program,
     ]
+
+
+# by the name in `launcher.name`
+LAUNCHERS: Mapping[str, Launcher] = {
+    "command": Launcher(command, KINDS),
+    "mpirun": Launcher(mpirun, (MPI,)),
+    "srun": Launcher(srun, (MPI, SLURM)),
+    "torchrun": Launcher(torchrun, (TORCHRUN,), starts_nodes=True),
+}

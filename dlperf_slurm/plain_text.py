@@ -19,6 +19,15 @@ def count_things(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def write_duration(seconds: float) -> str:
+    """Format an estimated duration: "40 s" below 110 s, "12 min" below 90 min, else "1.5 h"."""
+    if seconds < 110:
+        return f"{max(10, -10 * int(-seconds // 10))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 def list_some(names: Sequence[str], limit: int = 3) -> str:
     """Return the first names, and how many more there are: "a, b, c and 5 more"."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dlperf_slurm.config.key_descriptions import list_docstrings
+from dlperf_slurm.config.toml_tables import list_docstrings
 from dlperf_slurm.matrix.settings import CONDITIONAL
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results.cases import CASE_TABLE

@@ -6,7 +6,7 @@ to round. Noise is normal, or Student's t with 3 degrees of freedom. No framewor
 
 import numpy
 
-from dlperf_slurm.jobs.node_pairs import make_rounds
+from dlperf_slurm.jobs.grouping import make_rounds
 from dlperf_slurm.stats import slow_nodes
 from dlperf_slurm.stats.pair_effects import compute_pair_effects
 

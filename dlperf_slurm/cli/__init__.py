@@ -131,7 +131,7 @@ class CommandParser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Format the help text, which ends with an example of the command."""
         if self.get_default("handler"):
-            from dlperf_slurm.cli.examples import write_epilog
+            from dlperf_slurm.cli.commands import write_epilog
 
             self.epilog = write_epilog(self.prog)
         return super().format_help()

@@ -59,15 +59,7 @@ def run_accept(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.archives import find_readable_run
     from dlperf_slurm.published.against import make_reference
     from dlperf_slurm.published.figures import list_sources
-    from dlperf_slurm.reports.acceptance_text import (
-        count_verdicts,
-        describe_method,
-        guard_acceptance,
-        list_checks,
-        name_acceptance,
-        serialize_acceptance,
-        tabulate_acceptance,
-    )
+    from dlperf_slurm.reports import acceptance_text
     from dlperf_slurm.reports.formats.markdown import write_document
     from dlperf_slurm.reports.regression_check import parse_percent
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
@@ -86,19 +78,23 @@ def run_accept(options: argparse.Namespace) -> None:
     accepted = compare_with_reference(
         run.manifest, cases, reference, options.reference.name, tolerance
     )
-    table, notes = tabulate_acceptance(accepted)
+    table, notes = acceptance_text.tabulate_acceptance(accepted)
     if options.json:
-        print(serialize_acceptance(accepted), end="", flush=True)
+        print(acceptance_text.serialize_acceptance(accepted), end="", flush=True)
     else:
         console = make_console()
         show_table(table, console)
         print_footnotes(notes, console)
-    title = f"{accepted.manifest.title}: {count_verdicts(accepted)}"
+    title = f"{accepted.manifest.title}: {acceptance_text.count_verdicts(accepted)}"
     summary = write_document(title, [table], notes)
     if options.markdown is not None:
         write_file(options.markdown, "--markdown", summary.encode())
     write_checks(
-        *(options, name_acceptance(accepted), list_checks(accepted)),
-        *(describe_method(accepted), summary),
+        *(
+            options,
+            acceptance_text.name_acceptance(accepted),
+            acceptance_text.list_checks(accepted),
+        ),
+        *(acceptance_text.describe_method(accepted), summary),
     )
-    guard_acceptance(accepted)
+    acceptance_text.guard_acceptance(accepted)

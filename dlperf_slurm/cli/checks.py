@@ -73,22 +73,10 @@ def run_parity(options: argparse.Namespace) -> None:
     Raises InputError for an unknown framework or model, EnvironmentMissingError if there was no
     environment to compare, CasesFailedError if frameworks compute different results.
     """
+    from dlperf_slurm.checks.parity import tolerances, verify
     from dlperf_slurm.checks.parity.run_case import make_workplace
-    from dlperf_slurm.checks.parity.tolerances import (
-        DATA_PARALLEL_HEADER,
-        PARITY_HEADER,
-        make_data_parallel_rows,
-        make_parity_rows,
-    )
-    from dlperf_slurm.checks.parity.verify import (
-        PRECISIONS,
-        collect_proofs,
-        find_missing_environment,
-        list_variants,
-        verify_frameworks,
-    )
     from dlperf_slurm.config.site import load_site
-    from dlperf_slurm.config.suggestions import check_known
+    from dlperf_slurm.config.suggestions import describe_unknown
     from dlperf_slurm.contract.json_files import write_json
     from dlperf_slurm.contract.parity import PROOFS_FILE
     from dlperf_slurm.jobs.stage import make_run_id
@@ -96,21 +84,20 @@ def run_parity(options: argparse.Namespace) -> None:
     from dlperf_slurm.worker.frameworks import list_frameworks
     from dlperf_slurm.worker.models import list_models
 
-    try:
-        for values, known, what in (
-            (options.frameworks, list_frameworks(), "a framework"),
-            (options.model, list_models(), "a model"),
-            (options.precision, PRECISIONS, "a precision"),
-            (options.compiler, list_choices("compiler"), "a compiler"),
-            (options.memory_format, list_choices("memory_format"), "a memory_format"),
-        ):
-            for value in values:
-                check_known(value, known, what)
-    except ValueError as error:
-        raise InputError(f"parity: {error}") from error
+    for values, known, what in (
+        (options.frameworks, list_frameworks(), "a framework"),
+        (options.model, list_models(), "a model"),
+        (options.precision, verify.PRECISIONS, "a precision"),
+        (options.compiler, list_choices("compiler"), "a compiler"),
+        (options.memory_format, list_choices("memory_format"), "a memory_format"),
+    ):
+        if wrong := [value for value in values if value not in known]:
+            raise InputError(f"parity: {describe_unknown(wrong[0], known, what)}")
     loaded = load_site(options.site, None, options.set)
     frameworks = options.frameworks or list_frameworks()
-    missing = [*filter(None, (find_missing_environment(one, loaded.site) for one in frameworks))]
+    missing = [
+        *filter(None, (verify.find_missing_environment(one, loaded.site) for one in frameworks))
+    ]
     if missing and options.frameworks:
         raise EnvironmentMissingError("\n".join(missing))
     for line in missing:
@@ -120,16 +107,18 @@ def run_parity(options: argparse.Namespace) -> None:
         options.results / make_run_id("parity", loaded.name),
         lambda line: print(line, flush=True),
     )
-    variants = list_variants(options.precision, options.compiler, options.memory_format)
+    variants = verify.list_variants(options.precision, options.compiler, options.memory_format)
     models = options.model or list_models()
-    parity, data_parallel = verify_frameworks(frameworks, models, workplace, variants)
-    write_json(workplace.folder / PROOFS_FILE, collect_proofs((*parity, *data_parallel)))
+    parity, data_parallel = verify.verify_frameworks(frameworks, models, workplace, variants)
+    write_json(workplace.folder / PROOFS_FILE, verify.collect_proofs((*parity, *data_parallel)))
     console = make_console()
-    rows = make_parity_rows(parity)
-    _print_verdicts(PARITY_HEADER, rows, console, "one rank: values and relative differences")
-    rows = make_data_parallel_rows(data_parallel)
+    rows = tolerances.make_parity_rows(parity)
+    _print_verdicts(
+        tolerances.PARITY_HEADER, rows, console, "one rank: values and relative differences"
+    )
+    rows = tolerances.make_data_parallel_rows(data_parallel)
     title = "two ranks: relative differences of averaged gradients"
-    _print_verdicts(DATA_PARALLEL_HEADER, rows, console, title)
+    _print_verdicts(tolerances.DATA_PARALLEL_HEADER, rows, console, title)
     print(f"Arrays and logs: {workplace.folder}", flush=True)
     compared = [line for line in (*parity, *data_parallel) if not line.is_left_out]
     unlike = [line for line in compared if not line.is_same]

@@ -69,28 +69,26 @@ def run_compare(options: argparse.Namespace) -> None:
 
 
 def _print(compared: "RunComparison", options: argparse.Namespace) -> None:
-    from dlperf_slurm.reports.comparison_text import (
-        describe_method,
-        list_hardware_changes,
-        name_comparison,
-        serialize_comparison,
-        tabulate_comparison,
-    )
+    from dlperf_slurm.reports import comparison_text
     from dlperf_slurm.reports.formats.markdown import write_document
     from dlperf_slurm.reports.regression_check import list_comparison_checks
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
 
-    table, notes = tabulate_comparison(compared)
+    table, notes = comparison_text.tabulate_comparison(compared)
     if options.json:
-        print(serialize_comparison(compared), end="", flush=True)
+        print(comparison_text.serialize_comparison(compared), end="", flush=True)
     else:
-        if changes := list_hardware_changes(compared):
+        if changes := comparison_text.list_hardware_changes(compared):
             say(f"The runs were measured on different hardware: {'; '.join(changes)}")
         console = make_console()
         show_table(table, console)
         print_footnotes(notes, console)
-    name = name_comparison(compared)
+    name = comparison_text.name_comparison(compared)
     summary = write_document(name, [table], notes)
     write_checks(
-        options, name, list_comparison_checks(compared), describe_method(compared), summary
+        options,
+        name,
+        list_comparison_checks(compared),
+        comparison_text.describe_method(compared),
+        summary,
     )

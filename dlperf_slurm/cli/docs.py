@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
 
 _HEADING = re.compile(r"^(#+) (.+)$", re.M)
+# its comments look like headings
+_CODE = re.compile(r"^```.*?^```", re.M | re.S)
 
 
 def add_commands(commands: "Commands") -> None:
@@ -34,7 +36,8 @@ def run_docs(options: argparse.Namespace) -> None:
     pages = {path.stem: path for path in sorted(_find_folder().glob("*.md"))}
     if options.page is None:
         for name, path in pages.items():
-            print(f"{name:19}{_read_title(path)}")
+            title = _HEADING.search(path.read_text(encoding="utf-8"))
+            print(f"{name:19}{title[2] if title else ''}")
         folder = next(iter(pages.values())).parent
         print(f"To read a page: {COMMAND} docs PAGE. Folder of the pages: {folder}")
         return
@@ -57,26 +60,15 @@ def _find_folder() -> Path:
     raise InputError(f"no documentation is installed beside {package}; reinstall dlperf-slurm")
 
 
-def _read_title(path: Path) -> str:
-    """Return the text of a page's first heading, or ''."""
-    found = _HEADING.search(path.read_text(encoding="utf-8"))
-    return found[2] if found else ""
-
-
 def _cut_section(text: str, anchor: str) -> str:
     """Return the section of a page, with its subsections; raise InputError if there is none."""
-    headings = [*_HEADING.finditer(re.sub(r"^```.*?^```", _blank, text, flags=re.M | re.S))]
+    headings = [*_HEADING.finditer(_CODE.sub(lambda code: " " * len(code[0]), text))]
     anchors = [_name_anchor(heading[2]) for heading in headings]
     if anchor not in anchors:
         raise InputError(describe_unknown_choice(anchor, anchors[1:]))
     first, *later = headings[anchors.index(anchor) :]
     ends = [heading.start() for heading in later if len(heading[1]) <= len(first[1])]
     return text[first.start() : ends[0] if ends else None]
-
-
-def _blank(block: "re.Match[str]") -> str:
-    """Replace a block of code, whose comments look like headings, by as many spaces."""
-    return " " * len(block[0])
 
 
 def _name_anchor(heading: str) -> str:

@@ -13,13 +13,10 @@ MAX_SHOWN = 5
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from dlperf_slurm.config.site import LoadedSite
-    from dlperf_slurm.jobs.plan import Plan
+    from dlperf_slurm.jobs.plan import Plan, PlannedMatrix
 
 
-def describe_estimates(
-    plan: "Plan", loaded: "LoadedSite", results: Path, is_interleaved: bool
-) -> list[str]:
+def describe_estimates(matrix: "PlannedMatrix", results: Path, is_interleaved: bool) -> list[str]:
     """Return lines on how long the run will take, and on which slowdowns it can detect.
 
     Both are estimated from earlier runs in the folder `results`, if there are any. An interleaved
@@ -27,21 +24,20 @@ def describe_estimates(
     """
     from dlperf_slurm.results.duration_history import describe_time, get_task_seconds
 
+    plan, loaded = matrix.plan, matrix.loaded
     seconds = get_task_seconds(plan, loaded.name, results)
     time = describe_time(plan, seconds, is_local=loaded.site.scheduler == "local")
-    return [*([time] if time else []), *_describe_power(plan, loaded, results, is_interleaved)]
+    return [*([time] if time else []), *_describe_power(matrix, results, is_interleaved)]
 
 
-def describe_local_run(
-    plan: "Plan", loaded: "LoadedSite", options: "Namespace", within_seconds: float
-) -> list[str]:
+def describe_local_run(matrix: "PlannedMatrix", options: "Namespace") -> list[str]:
     """Return lines that describe a local run before it starts: site, cases, repeats, time.
 
-    `within_seconds` is the time of --within, 0 without it. Raises InputError if array tasks would
-    exceed their time limit, estimated from earlier runs or from the FLOPs of their model.
+    Raises InputError if array tasks would exceed their time limit, estimated from earlier runs or
+    from the FLOPs of their model.
     """
     from dlperf_slurm.config.site import explain_choice
-    from dlperf_slurm.jobs.durations import write_duration
+    from dlperf_slurm.plain_text import write_duration
     from dlperf_slurm.results.duration_history import (
         describe_time,
         get_task_seconds,
@@ -49,6 +45,7 @@ def describe_local_run(
     )
     from dlperf_slurm.results.time_lower_bounds import compute_least_seconds
 
+    plan, loaded = matrix.plan, matrix.loaded
     seconds = get_task_seconds(plan, loaded.name, options.results)
     least = compute_least_seconds(plan)
     too_long = list_too_long(plan, seconds, "takes about")
@@ -60,10 +57,10 @@ def describe_local_run(
             "time_limit_minutes.default=MINUTES"
         )
     time = describe_time(plan, seconds, is_local=True)
-    if within_seconds:
+    if matrix.within_seconds:
         time += (
-            f"; after {write_duration(within_seconds)} (--within), only the first repeat of each "
-            "case and retries are still started"
+            f"; after {write_duration(matrix.within_seconds)} (--within), only the first repeat "
+            "of each case and retries are still started"
         )
     return [f"site {loaded.name}: {explain_choice(options.site)}", *_describe_cases(plan), time]
 
@@ -80,9 +77,7 @@ def _describe_cases(plan: "Plan") -> list[str]:
     return lines
 
 
-def _describe_power(
-    plan: "Plan", loaded: "LoadedSite", results: Path, is_interleaved: bool
-) -> list[str]:
+def _describe_power(matrix: "PlannedMatrix", results: Path, is_interleaved: bool) -> list[str]:
     """Return lines that say which slowdowns the planned repeats can detect.
 
     They follow from the spread of throughputs that the site had in earlier runs.
@@ -91,8 +86,8 @@ def _describe_power(
     from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.results.detectable_slowdown import PlannedRepeats, describe_power
 
-    planned = []
-    for case in plan.cases:
+    planned, loaded = [], matrix.loaded
+    for case in matrix.plan.cases:
         blocks, repeats = count_blocks(case, loaded.site), case.protocol.repeats
         unit = ("block", blocks) if blocks > 1 else ("repeat", repeats)
         planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))

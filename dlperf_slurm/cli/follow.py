@@ -81,7 +81,7 @@ def follow_to_end(
     # `wait` submits nothing
     words = "resume --wait" if submitter.is_waiting else "wait"
     with advise(f"{COMMAND} {words} {run.path}"), convert_disk_full_error(run.path):
-        release: Release = _release_nothing
+        release: Release = lambda states, poll: []  # noqa: E731
         if is_own:
             release = Releaser(run, read_retry_limits(run).launch).release
         else:
@@ -114,11 +114,6 @@ def follow_to_end(
         if calls:
             count = len(tracker.array_job_ids)
             print(f"Calls of Slurm commands: {count} sbatch, and while waiting {calls}")
-
-
-def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
-    """Release no held job, and return no lines: the `Releaser.release` for another user's run."""
-    return []
 
 
 def warn_of_full_disk(run: "Run") -> None:

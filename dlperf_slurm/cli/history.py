@@ -124,28 +124,26 @@ def _write_files(history: "SelectedHistory", options: argparse.Namespace) -> Non
 
 
 def _print(history: "SelectedHistory", as_json: bool, is_whole: bool) -> None:
-    from dlperf_slurm.reports.history_text import (
-        METHOD,
-        describe_node,
-        serialize_json,
-        tabulate_history,
-        tabulate_newest,
-    )
+    from dlperf_slurm.reports import history_text
     from dlperf_slurm.reports.plain_console import Text
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
     from dlperf_slurm.results.history.nodes import read_node_histories
 
     nodes = read_node_histories(history.rows)
     if as_json:
-        print(serialize_json(history.rows, nodes, history.problems), end="", flush=True)
+        print(
+            history_text.serialize_json(history.rows, nodes, history.problems), end="", flush=True
+        )
         return
     console = make_console()
     is_short = not is_whole and history.rows.timeline.nunique() > MAX_CASES
-    tables, notes = (tabulate_newest if is_short else tabulate_history)(history.rows)
+    tables, notes = (history_text.tabulate_newest if is_short else history_text.tabulate_history)(
+        history.rows
+    )
     for table in tables:
         show_table(table, console)
         console.print()
-    console.print(Text(METHOD, style="dim"))
+    console.print(Text(history_text.METHOD, style="dim"))
     print_footnotes(notes, console)
     for node in nodes:
-        console.print(Text(describe_node(node), style="yellow" if node.is_bad else ""))
+        console.print(Text(history_text.describe_node(node), style="yellow" if node.is_bad else ""))

@@ -65,23 +65,18 @@ def run_import_logs(options: argparse.Namespace) -> None:
     from dlperf_slurm.contract.record import OK
     from dlperf_slurm.logs import FormatError
     from dlperf_slurm.logs.runs import MEASURED, ImportOptions, import_log
+    from dlperf_slurm.published import import_options
     from dlperf_slurm.published.import_groups import join_ranks
-    from dlperf_slurm.published.import_options import (
-        check_options,
-        list_logs,
-        parse_settings,
-        read_format_file,
-    )
     from dlperf_slurm.published.nvidia_report import read_report
 
-    tables = read_format_file(options.format_file) if options.format_file else {}
-    settings = parse_settings(options.set)
+    tables = import_options.read_format_file(options.format_file) if options.format_file else {}
+    settings = import_options.parse_settings(options.set)
     chosen = ImportOptions(options.format or "", options.rule or "", settings, tables)
-    check_options(chosen)
+    import_options.check_options(chosen)
     try:
         imported = [
             run
-            for path in list_logs(options.logs)
+            for path in import_options.list_logs(options.logs)
             for run in read_report(path, chosen) or import_log(path, chosen)
         ]
     except FormatError as error:

@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dlperf_slurm.cli.options import (
     add_ci_options,
@@ -97,10 +97,8 @@ def run_report(options: argparse.Namespace) -> None:
     if options.json or options.format:
         _print_text(run, options)
     else:
-        report_run(
-            *(run, options.layout, options.against, options.plots),
-            *(options.all, options.details, options.steps),
-        )
+        choices = (options.layout, options.plots, options.all, options.details, options.steps)
+        report_run(run, ReportChoices(*choices), options.against)
 
 
 def _write_checks(run: "Run", options: argparse.Namespace) -> None:
@@ -153,22 +151,30 @@ def list_remarks(summary: "Summary") -> list[str]:
     ]
 
 
+class ReportChoices(NamedTuple):
+    """What a report shows and writes; files with other plots than the default have own names.
+
+    `layout` is "default", or that of a published document; `plots` is a choice of `--plots`. With
+    `is_whole` all tables are printed, with `is_detailed` also the names of other users' processes.
+    With `has_steps` all step times are written.
+    """
+
+    layout: str = DEFAULT_LAYOUT
+    plots: str = SOME
+    is_whole: bool = False
+    is_detailed: bool = False
+    has_steps: bool = False
+
+
+_DEFAULT_CHOICES = ReportChoices()
+
+
 def report_run(
-    run: "Run",
-    layout: str = DEFAULT_LAYOUT,
-    against: Sequence[str] = (),
-    plots: str = SOME,
-    is_whole: bool = False,
-    is_detailed: bool = False,
-    has_steps: bool = False,
+    run: "Run", choices: ReportChoices = _DEFAULT_CHOICES, against: Sequence[str] = ()
 ) -> None:
-    """Print a summary of a run, or all its tables if `is_whole`, and write its report folder.
+    """Print a summary of a run, or all its tables, and write its report folder.
 
-    If `is_detailed`, also print the names of other users' processes. With `has_steps`, also write
-    all step times. `layout` is "default", or that of a published document.
-
-    `against` names published results to compare with, `plots` is a choice of `--plots`; files with
-    other choices than the default have names of their own. Raises CasesFailedError, after all is
+    `against` names published results to compare with. Raises CasesFailedError, after all is
     written, if repeats have no valid record; UnhealthyNodesError if that is due to nodes alone.
     """
     from dlperf_slurm.jobs.run_files import find_files
@@ -177,74 +183,59 @@ def report_run(
     console = make_console()
     # in a job of GitHub Actions, what its runner takes for commands is printed otherwise
     shown = (COMMAND, console.width, console.is_terminal, "GITHUB_ACTIONS" in os.environ)
-    choices = (layout, plots, is_whole, is_detailed, has_steps, *shown)
+    key = (*choices, *shown)
     # published sources may be files of the user
-    output = None if against else load_output(run, choices)
+    output = None if against else load_output(run, key)
     if output is not None:
         console.file.write(output.text)
         console.file.flush()
     else:
         found = find_files(run.path)
         with record_output() as texts:
-            error = _write_report(
-                run, found, layout, against, plots, is_whole, is_detailed, has_steps
-            )
+            error = _write_report(run, found, choices, against)
         output = Output("".join(texts), error)
         if not against:
-            store_output(run, choices, found, output)
+            store_output(run, key, found, output)
     if output.error is not None:
         raise output.error
 
 
 def _write_report(
-    run: "Run",
-    found: "list[FileState]",
-    layout: str,
-    against: Sequence[str],
-    plots: str,
-    is_whole: bool,
-    is_detailed: bool,
-    has_steps: bool,
+    run: "Run", found: "list[FileState]", choices: ReportChoices, against: Sequence[str]
 ) -> Optional[DlperfError]:
     """Print and write a report as `report_run` does, which raises the returned error.
 
     `found` is what `find_files` returned.
     """
     from dlperf_slurm.files.folders import run_permissions
-    from dlperf_slurm.reports.report_files import (
-        has_step_files,
-        make_folder,
-        make_report,
-        write_files,
-        write_plots,
-    )
+    from dlperf_slurm.reports import report_files
     from dlperf_slurm.reports.terminal import print_banner, print_summary, print_whole_report
     from dlperf_slurm.results.interference import list_disturbed_repeats
 
     with run_permissions(run.path):
-        has_steps = has_steps or has_step_files(run)
-        report = make_report(run, _choose_sources(against), has_steps, found)
-        folder = make_folder(run)
-        write_files(report, folder)
+        has_steps = choices.has_steps or report_files.has_step_files(run)
+        report = report_files.make_report(run, _choose_sources(against), has_steps, found)
+        folder = report_files.make_folder(run)
+        report_files.write_files(report, folder)
     summary = report.summary
-    if layout == DEFAULT_LAYOUT:
-        show = print_whole_report if is_whole else print_summary
+    if choices.layout == DEFAULT_LAYOUT:
+        show = print_whole_report if choices.is_whole else print_summary
         show(summary, make_console())
     else:
         from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
 
         with run_permissions(run.path):
-            document = write_layout(report, layout, folder)
+            document = write_layout(report, choices.layout, folder)
         print_document(document, summary.manifest.title, summary.description, make_console())
         print_banner(summary, make_console())
     for remark in list_remarks(summary):
         print(remark)
-    if is_detailed:
+    if choices.is_detailed:
         print(*list_disturbed_repeats(summary.results.frames.repeats), sep="\n")
     with run_permissions(run.path):
-        pages = write_plots(report, folder, plots)
+        pages = report_files.write_plots(report, folder, choices.plots)
     print()
-    if layout == DEFAULT_LAYOUT and not is_whole:
+    if choices.layout == DEFAULT_LAYOUT and not choices.is_whole:
         print(f"All tables: {COMMAND} report {run.path} --all")
     for page in pages:
         print(f"Report: {page}", flush=True)

@@ -37,9 +37,7 @@ from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
-    from dlperf_slurm.cli.staging import CheckedMatrix
-    from dlperf_slurm.config.site import LoadedSite
-    from dlperf_slurm.jobs.plan import Plan
+    from dlperf_slurm.jobs.plan import PlannedMatrix
     from dlperf_slurm.jobs.run_directory import Run
     from dlperf_slurm.scheduler.submitter import Submitter
 
@@ -165,12 +163,11 @@ def _describe_submission(run: "Run") -> dict[str, object]:
 
 def run_plan(options: argparse.Namespace) -> None:
     """Print the jobs that a matrix would submit; writes nothing, and needs no cluster."""
-    _, loaded, plan = load_plan(options, must_reach_cluster=False)
-    _print_plan(options, loaded, plan)
+    _print_plan(options, load_plan(options, must_reach_cluster=False))
 
 
 def _print_plan(
-    options: argparse.Namespace, loaded: "LoadedSite", plan: "Plan", is_interleaved: bool = False
+    options: argparse.Namespace, matrix: "PlannedMatrix", is_interleaved: bool = False
 ) -> None:
     """Print a plan with the site, notes on the settings, and the expected duration."""
     from dlperf_slurm.cli.estimates import describe_estimates
@@ -179,14 +176,15 @@ def _print_plan(
     from dlperf_slurm.reports.plain_console import Text
     from dlperf_slurm.reports.terminal import print_plan
 
+    plan, site_name = matrix.plan, matrix.loaded.name
     if options.json:
-        print_json(describe_plan(plan, loaded.name))
+        print_json(describe_plan(plan, site_name))
         return
     console = make_console()
-    console.print(Text(f"site {loaded.name}: {explain_choice(options.site)}"))
+    console.print(Text(f"site {site_name}: {explain_choice(options.site)}"))
     console.print()
     print_plan(plan, console)
-    for line in describe_estimates(plan, loaded, options.results, is_interleaved):
+    for line in describe_estimates(matrix, options.results, is_interleaved):
         console.print(Text(line))
     for line in list_missing_environments(plan.sites):
         console.print(Text(f"note: {line}", style="yellow"))
@@ -228,7 +226,7 @@ def run_submit(options: argparse.Namespace) -> None:
                 raise failure
     if options.dry_run:
         for matrix in checked:
-            _print_plan(options, matrix.loaded, matrix.plan, second is not None)
+            _print_plan(options, matrix, second is not None)
 
 
 def _find_matrices(options: argparse.Namespace) -> "tuple[Path, Optional[Path]]":
@@ -266,7 +264,7 @@ def start_run(options: argparse.Namespace) -> "Run":
     return run
 
 
-def check_submission(options: argparse.Namespace, nodes: Sequence[str] = ()) -> "CheckedMatrix":
+def check_submission(options: argparse.Namespace, nodes: Sequence[str] = ()) -> "PlannedMatrix":
     """Check the matrix and the site of a submission; `nodes` are those of a sweep.
 
     Raises SchedulerError if there is no Slurm and no site was named: on a login node, training must
@@ -428,10 +426,13 @@ def submit_and_follow(
     """
     from dlperf_slurm.jobs.disk_space import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import find_unsubmitted
+    from dlperf_slurm.worker.host_noise import describe_local_load
 
     say(f"Run directory: {run.path}")
     if run.manifest.scheduler == "local":
-        _warn_of_noise()
+        # other load on this machine
+        for line in describe_local_load():
+            warn(f"{line}; the measured throughput may be too low")
     with advise(f"{COMMAND} resume {run.path}"):
         check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
         submitter = _make_submitter(run, must_wait, is_new)
@@ -468,11 +469,3 @@ def _print_next_commands(run: "Run") -> None:
     print(f"Status: {COMMAND} status {run.path}")
     print(f"Wait:   {COMMAND} wait {run.path}")
     print(f"Report: {COMMAND} report {run.path}")
-
-
-def _warn_of_noise() -> None:
-    """Warn about other load on this machine before a local run."""
-    from dlperf_slurm.worker.host_noise import describe_local_load
-
-    for line in describe_local_load():
-        warn(f"{line}; the measured throughput may be too low")

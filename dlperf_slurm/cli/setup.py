@@ -107,7 +107,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_init(options: argparse.Namespace) -> None:
-    from dlperf_slurm.matrix.schema import make_schema
+    from dlperf_slurm.matrix.file import make_schema
     from dlperf_slurm.provision import copy_examples
 
     kinds = {"matrices": "matrix", "site_configs": "site"}
@@ -357,6 +357,6 @@ def run_config_show(options: argparse.Namespace) -> None:
 
 
 def run_config_schema(options: argparse.Namespace) -> None:
-    from dlperf_slurm.matrix.schema import make_schema
+    from dlperf_slurm.matrix.file import make_schema
 
     print_json(make_schema(options.file))

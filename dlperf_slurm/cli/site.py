@@ -121,7 +121,7 @@ def _examine(options: argparse.Namespace, findings: "list[CheckResult]") -> None
         options.matrix = find_resource_dir("matrices") / "quickstart.toml"
     say(f"matrix {options.matrix}")
     say(f"site {explain_choice(options.site)}")
-    _, loaded, plan = load_plan(options, must_reach_cluster=True)
+    _, loaded, plan, *_ = load_plan(options, must_reach_cluster=True)
     for left_out in dict.fromkeys(left_out.reason for left_out in plan.left_out):
         say(f"left out: {left_out}")
     if not plan.groups:

@@ -2,11 +2,11 @@
 
 import argparse
 import dataclasses
+import re
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.output import say, warn
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
@@ -14,24 +14,24 @@ from dlperf_slurm.program import COMMAND
 
 # how long a submission with `--wait` asks a controller that does not answer
 RETRY_SECONDS = 900.0
+_UNITS = {"s": 1, "min": 60, "h": 3600}
 
 if TYPE_CHECKING:
     from dlperf_slurm.config.site import LoadedSite
-    from dlperf_slurm.jobs.plan import Plan
+    from dlperf_slurm.jobs.plan import PlannedMatrix
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.matrix.file import MatrixFile
 
 
 def load_plan(
     options: argparse.Namespace, must_reach_cluster: bool, nodes: Sequence[str] = ()
-) -> "tuple[MatrixFile, LoadedSite, Plan]":
+) -> "PlannedMatrix":
     """Load the matrix and the site that the options name, and plan the run.
 
     With `nodes`, plan a sweep over them. Raises InputError for mistakes in the files;
     SchedulerError if `must_reach_cluster` is set and the cluster does not answer.
     """
     from dlperf_slurm.config.site import load_site
-    from dlperf_slurm.jobs.plan import get_max_array_size, resolve
+    from dlperf_slurm.jobs.plan import PlannedMatrix, get_max_array_size, resolve
     from dlperf_slurm.jobs.profiles import mark_profiled
     from dlperf_slurm.matrix.expand import expand_matrix
     from dlperf_slurm.matrix.file import read_matrix, split_assignments
@@ -50,7 +50,7 @@ def load_plan(
     loaded = load_site(options.site, file.toml, of_site)
     if file.matrix.scripts:
         # imports Jinja2
-        from dlperf_slurm.jobs.external_script import check_commands
+        from dlperf_slurm.jobs.task_tables import check_commands
 
         check_commands(file, expansion.cases, loaded.site.device)
     max_array_size = get_max_array_size(loaded.site, must_reach_cluster)
@@ -60,44 +60,12 @@ def load_plan(
         from dlperf_slurm.jobs.templates import check_templates
 
         check_templates(plan.sites)
-    return file, loaded, plan
-
-
-def load_plan_of_cluster(
-    options: argparse.Namespace, nodes: Sequence[str] = ()
-) -> "tuple[MatrixFile, LoadedSite, Plan]":
-    """Load matrix, site and plan; raises SchedulerError if the cluster does not answer.
-
-    With --wait, the cluster is asked again for RETRY_SECONDS. `nodes` are those of a sweep.
-    """
-    from dlperf_slurm.scheduler.sbatch_errors import is_no_answer
-    from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS, describe_silence
-
-    deadline = time.monotonic() + (RETRY_SECONDS if options.wait else 0.0)
-    while True:
-        try:
-            return load_plan(options, True, nodes)
-        except SchedulerError as error:
-            if time.monotonic() > deadline or not is_no_answer(str(error)):
-                raise
-            say(describe_silence(error))
-            time.sleep(AGAIN_SECONDS)
-
-
-class CheckedMatrix(NamedTuple):
-    """A matrix, its site and plan, and the seconds of `--within`, after all checks."""
-
-    file: "MatrixFile"
-    loaded: "LoadedSite"
-    plan: "Plan"
-    within_seconds: float
-    nodes: Sequence[str] = ()
-    absent_nodes: Sequence[str] = ()
+    return PlannedMatrix(file, loaded, plan, nodes=nodes)
 
 
 def check_matrix(
     options: argparse.Namespace, is_to_run: bool, nodes: Sequence[str] = ()
-) -> CheckedMatrix:
+) -> "PlannedMatrix":
     """Check the matrix and site that the options name, as a submission does, without writing files.
 
     `nodes` are those of a sweep. Raises InputError if the site can run none of the cases. If the
@@ -106,20 +74,23 @@ def check_matrix(
     is a warning.
     """
     from dlperf_slurm.cli.estimates import describe_local_run
-    from dlperf_slurm.jobs.durations import parse_duration
     from dlperf_slurm.jobs.plan import list_missing_environments
+    from dlperf_slurm.scheduler.submitter import ask_until_answered
 
-    file, loaded, plan = (
-        load_plan_of_cluster(options, nodes) if is_to_run else load_plan(options, False, nodes)
+    # with --wait, a cluster that does not answer is asked again
+    matrix = ask_until_answered(
+        lambda: load_plan(options, is_to_run, nodes),
+        RETRY_SECONDS if is_to_run and options.wait else 0.0,
+        say,
     )
-    within_seconds = (
-        parse_duration(options.within, "--within") if is_to_run and options.within else 0.0
-    )
-    if within_seconds and loaded.site.scheduler != "local":
-        raise InputError(
-            f"--within is only for runs without a scheduler, and site {loaded.name} has one; use "
-            "fewer repeats: --set protocol.repeats=3"
-        )
+    loaded, plan = matrix.loaded, matrix.plan
+    if is_to_run and options.within:
+        matrix = matrix._replace(within_seconds=parse_duration(options.within, "--within"))
+        if loaded.site.scheduler != "local":
+            raise InputError(
+                f"--within is only for runs without a scheduler, and site {loaded.name} has one; "
+                "use fewer repeats: --set protocol.repeats=3"
+            )
     if not plan.groups:
         reasons = dict.fromkeys(left_out.reason for left_out in plan.left_out)
         raise InputError(
@@ -132,16 +103,24 @@ def check_matrix(
     for line in missing:
         warn(line)
     if is_to_run and options.exclude_bad_nodes:
-        loaded = leave_out_bad_nodes(loaded, plan, options.results)
+        matrix = matrix._replace(loaded=leave_out_bad_nodes(matrix, options.results))
     if is_to_run and not options.unchecked:
-        _check_requests(plan, loaded)
+        _check_requests(matrix)
     if is_to_run and loaded.site.scheduler == "local":
-        for line in describe_local_run(plan, loaded, options, within_seconds):
+        for line in describe_local_run(matrix, options):
             say(line)
-    return CheckedMatrix(file, loaded, plan, within_seconds, nodes)
+    return matrix
 
 
-def check_interleaving(first: CheckedMatrix, second: CheckedMatrix) -> None:
+def parse_duration(text: str, option: str) -> float:
+    """Parse "90s", "5min" or "1.5h" into seconds; raises InputError, which names the option."""
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|min|h)", text.strip(), re.ASCII)
+    if found is None or not float(found[1]):
+        raise InputError(f"{option}: {text!r} is not a duration, such as 90s, 5min or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def check_interleaving(first: "PlannedMatrix", second: "PlannedMatrix") -> None:
     """Raise InputError unless two runs can be measured in turns (--interleave).
 
     Both need the same scheduler and the same number of blocks: array jobs of a run that wait for
@@ -167,7 +146,7 @@ def check_interleaving(first: CheckedMatrix, second: CheckedMatrix) -> None:
         )
 
 
-def stage_matrices(options: argparse.Namespace, matrices: Sequence[CheckedMatrix]) -> "list[Run]":
+def stage_matrices(options: argparse.Namespace, matrices: "Sequence[PlannedMatrix]") -> "list[Run]":
     """Write a run directory, with its scripts, for a checked matrix, or for two to interleave."""
     from dlperf_slurm.jobs.partial_runs import remove_leftovers
     from dlperf_slurm.jobs.stage import make_run_id, stage_run
@@ -175,39 +154,30 @@ def stage_matrices(options: argparse.Namespace, matrices: Sequence[CheckedMatrix
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, an incomplete run directory of a submission that was killed")
     run_ids = [make_run_id(matrix.file.name, matrix.loaded.name) for matrix in matrices]
+    interleaved = run_ids if len(run_ids) > 1 else ()
     return [
-        stage_run(
-            options.results,
-            matrix.file,
-            matrix.loaded,
-            matrix.plan,
-            sys.argv,
-            matrix.within_seconds,
-            interleaved=run_ids if len(run_ids) > 1 else (),
-            run_id=run_id,
-            nodes=matrix.nodes,
-            absent_nodes=matrix.absent_nodes,
-        )
+        stage_run(options.results, matrix, sys.argv, run_id, interleaved)
         for run_id, matrix in zip(run_ids, matrices)
     ]
 
 
-def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":
+def leave_out_bad_nodes(matrix: "PlannedMatrix", results: Path) -> "LoadedSite":
     """Return the site with `--exclude` for its bad nodes; unchanged if too few nodes would be left.
 
     `list_bad_nodes` says which nodes are bad.
     """
     from dlperf_slurm.jobs.failed_nodes import describe_too_few, exclude_nodes
 
+    loaded = matrix.loaded
     nodes = list_bad_nodes(results, loaded.name, loaded.site.clusters or "")
-    needed = max((group.topology.nodes for group in plan.groups), default=1)
+    needed = max(group.topology.nodes for group in matrix.plan.groups)
     site = exclude_nodes(loaded.site, nodes, needed)
     if nodes and site is loaded.site:
         warn(describe_too_few(site, needed))
     return dataclasses.replace(loaded, site=site)
 
 
-def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[str]:
+def list_bad_nodes(results: Path, site_name: str, clusters: str) -> list[str]:
     """Print and return the bad nodes of a site, according to the runs in `results`.
 
     Bad are slow nodes, and nodes that failed and since then have neither measured nor been booted;
@@ -229,7 +199,7 @@ def list_bad_nodes(results: Path, site_name: str, clusters: str = "") -> list[st
     return drop_usable_nodes(failed_at, clusters, say)
 
 
-def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:
+def _check_requests(matrix: "PlannedMatrix") -> None:
     """Check what the jobs request as `doctor` does, without probe jobs.
 
     Raises SchedulerError for jobs that sbatch would refuse or that would be PENDING for ever; other
@@ -237,7 +207,7 @@ def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:
     """
     from dlperf_slurm.checks.doctor.static_checks import check_requests
 
-    findings = check_requests(plan, loaded.site)
+    findings = check_requests(matrix.plan, matrix.loaded.site)
     # a fault that is nobody's decision, such as a missing plug-in of srun, is found by the probe
     faults = [str(f) for f in findings if f.status == "fault" and f.decider]
     for finding in findings:
@@ -246,5 +216,5 @@ def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:
     if faults:
         raise SchedulerError(
             "\n".join(faults)
-            + ("\nNothing was submitted. To submit without these checks: --unchecked")
+            + "\nNothing was submitted. To submit without these checks: --unchecked"
         )

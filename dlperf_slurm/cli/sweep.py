@@ -78,7 +78,7 @@ def add_commands(commands: "Commands") -> None:
 def run_sweep(options: argparse.Namespace) -> None:
     """Submit array jobs that measure a matrix's cases on each node; raises as `submit` does."""
     from dlperf_slurm.cli.staging import load_plan, stage_matrices
-    from dlperf_slurm.jobs.node_pairs import choose_pairs
+    from dlperf_slurm.jobs.grouping import choose_pairs
     from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
     if options.blocks < LEAST_BLOCKS:
@@ -88,7 +88,7 @@ def run_sweep(options: argparse.Namespace) -> None:
         )
     options.set = [*(_DETERMINISTIC if options.bits else ()), *options.set]
     with print_result(options) as runs:
-        _, loaded, plan = load_plan(options, must_reach_cluster=False)
+        _, loaded, plan, *_ = load_plan(options, must_reach_cluster=False)
         if loaded.site.scheduler != "slurm":
             raise InputError(f"site {loaded.name} has no Slurm; a sweep needs a Slurm partition")
         size = 2 if options.pairs else 1
@@ -205,13 +205,8 @@ def show_nodes(
     slowdown from which a node is slow, such as 0.02. Raises InputError for runs without any record;
     BadNodesError, CasesFailedError or InconclusiveError unless all nodes of the sweeps are good.
     """
+    from dlperf_slurm.reports import node_verdicts_text
     from dlperf_slurm.reports.formats.markdown import write_document
-    from dlperf_slurm.reports.node_verdicts_text import (
-        guard_nodes,
-        serialize_nodes,
-        tabulate_differences,
-        tabulate_nodes,
-    )
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
     from dlperf_slurm.results.collect import collect_outcomes
     from dlperf_slurm.results.node_differences import list_differences, read_node_facts
@@ -234,11 +229,11 @@ def show_nodes(
         )
     differences = list_differences(facts)
     bad = find_bad_nodes(sweeps, [cases for manifest, cases in read if not manifest.nodes])
-    tables = [tabulate_nodes(verdicts) for verdicts in sweeps]
+    tables = [node_verdicts_text.tabulate_nodes(verdicts) for verdicts in sweeps]
     if differences:
-        tables.append((tabulate_differences(differences, bad), ()))
+        tables.append((node_verdicts_text.tabulate_differences(differences, bad), ()))
     if is_json:
-        print_json(serialize_nodes(sweeps, differences, bad))
+        print_json(node_verdicts_text.serialize_nodes(sweeps, differences, bad))
     else:
         console = make_console()
         for table, notes in tables:
@@ -254,7 +249,7 @@ def show_nodes(
     for run in runs:
         if run.manifest.nodes:
             _write_lists(run, next(of_nodes), is_json)
-    guard_nodes(sweeps)
+    node_verdicts_text.guard_nodes(sweeps)
 
 
 def _write_lists(run: "Run", verdicts: "NodeVerdicts", is_quiet: bool) -> None:

@@ -121,28 +121,12 @@ def find_cache_dir() -> Path:
     return _find_private_dir("XDG_CACHE_HOME", "~/.cache")
 
 
-def make_cache_dir(*parts: str) -> Path:
-    """Make a private folder in the tool's cache folder, and return its path.
-
-    `parts` are names below it. Raises OSError, InputError (unknown home, or another user's folder).
-    """
-    return _make_private_dir(find_cache_dir(), *parts)
-
-
 def find_state_dir() -> Path:
     """Return the path ~/.local/state/dlperf-slurm, or that below XDG_STATE_HOME.
 
     Raises InputError if the home folder is unknown, or the folder belongs to another user.
     """
     return _find_private_dir("XDG_STATE_HOME", "~/.local/state")
-
-
-def make_state_dir(*parts: str) -> Path:
-    """Make a private folder in the tool's state folder, and return its path.
-
-    `parts` are names below it. Raises OSError, InputError (unknown home, or another user's folder).
-    """
-    return _make_private_dir(find_state_dir(), *parts)
 
 
 def _find_private_dir(variable: str, default: str) -> Path:
@@ -158,9 +142,12 @@ def _find_private_dir(variable: str, default: str) -> Path:
     return own
 
 
-def _make_private_dir(own: Path, *parts: str) -> Path:
-    """Make the folder `own`/`parts`, with mode 0700 for new folders and `own`; return its path."""
-    folder = own.joinpath(*parts)
+def make_private_dir(own: Path, name: str) -> Path:
+    """Make a folder `name` in the tool's cache or state folder `own`, and return its path.
+
+    New folders and `own` get the mode 0700. Raises OSError.
+    """
+    folder = own / name
     with file_permissions(PRIVATE_MASK):
         folder.mkdir(parents=True, exist_ok=True)
     if own.stat().st_uid == os.geteuid():

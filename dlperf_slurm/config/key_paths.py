@@ -104,10 +104,5 @@ def drop_indices(path: KeyPath, data: Any) -> KeyPath:
 
 def format_key(path: KeyPath) -> str:
     """Format a key path: ("axes", "framework", 1) -> "axes.framework[1]"."""
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")

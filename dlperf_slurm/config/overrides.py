@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from dlperf_slurm.config.bounds import parse_bound
 from dlperf_slurm.config.job_settings import FrameworkName, JobSettings
-from dlperf_slurm.config.layers import SettingsLayer
-from dlperf_slurm.config.toml_tables import OneOrMore, TomlModel, TomlTable
+from dlperf_slurm.config.toml_tables import OneOrMore, TomlFile, TomlModel, TomlTable
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.topology import PATTERN, Topology, parse_topology
 
@@ -125,18 +124,18 @@ def _overlay_value(base: Any, change: Any) -> Any:
     return change
 
 
-def collect_overrides(layers: Sequence[SettingsLayer]) -> list[TomlTable]:
+def collect_overrides(layers: Sequence[TomlFile]) -> list[TomlTable]:
     """Return the [[override]] tables of all layers in order, without keys that a later layer sets.
 
     A later layer's plain settings thus win over the overrides of earlier layers.
     """
     collected: list[TomlTable] = []
     for index, layer in enumerate(layers):
-        tables = layer.data.get(OVERRIDE, [])
+        tables = layer.table.get(OVERRIDE, [])
         for table in tables if isinstance(tables, list) else [tables]:
             kept = copy.deepcopy(table)
             for later in layers[index + 1 :]:
-                plain = {key: v for key, v in later.data.items() if key not in (OVERRIDE, WHEN)}
+                plain = {key: v for key, v in later.table.items() if key not in (OVERRIDE, WHEN)}
                 _drop_keys(kept, plain)
             if kept.keys() - {WHEN}:
                 collected.append(kept)

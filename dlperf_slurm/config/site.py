@@ -2,15 +2,23 @@
 
 import copy
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
 
-from pydantic import AfterValidator, Field, field_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    field_serializer,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.config.datasets import DatasetLocation, DatasetOrPath, spell_out_paths
 from dlperf_slurm.config.folders import (
     CUDA,
     expand_home,
@@ -23,7 +31,6 @@ from dlperf_slurm.config.folders import (
 )
 from dlperf_slurm.config.job_settings import Environment, JobSettings, PositiveInt, make_absolute
 from dlperf_slurm.config.key_paths import KeyPath
-from dlperf_slurm.config.layers import SettingsLayer, merge_layers
 from dlperf_slurm.config.overrides import (
     OVERRIDE,
     JobKind,
@@ -39,12 +46,66 @@ from dlperf_slurm.config.toml_tables import (
     TomlFile,
     TomlModel,
     TomlTable,
+    merge_layers,
     parse_assignment,
     read_toml,
     validate,
     validate_file,
 )
 from dlperf_slurm.errors import InputError, Problem, raise_problems
+
+# an absolute path, or a path below a folder named by an environment variable
+_NODE_PATH = re.compile(r"/.+|\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)/.+", re.ASCII)
+
+
+def _check_node_path(path: str) -> str:
+    if _NODE_PATH.fullmatch(path) is None:
+        raise ValueError(
+            f"{path!r} is not an absolute path; allowed: a path that begins with '/' or a "
+            "variable, as '$SLURM_TMPDIR/x' does"
+        )
+    if ".." in path.split("/"):
+        raise ValueError(f"{path!r}: '..' is not allowed; write the path without it")
+    return path
+
+
+class DatasetLocation(TomlModel):
+    """Location of a data set's files."""
+
+    path: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
+    """Folder of the files, or with `stage_to` a tar archive of them; default: data/NAME."""
+    stage_to: Optional[Annotated[str, AfterValidator(_check_node_path)]] = None
+    """Folder on each node to copy the files to and read them from: "$SLURM_TMPDIR/imagenet"."""
+    on_login_node: bool = True
+    """Whether the login node can see `path`; if not, `path` is not checked before the job runs."""
+
+
+def spell_out_paths(settings: TomlTable) -> None:
+    """Replace each data set given as a path by a table with the path, in place.
+
+    A later layer of settings can then add keys to it.
+    """
+    datasets = settings.get("datasets")
+    if isinstance(datasets, dict):
+        datasets.update({name: _read_plain_path(value) for name, value in datasets.items()})
+
+
+def _read_plain_path(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+class _AllowsPath:
+    """Metadata for the JSON Schema: a path is allowed in place of the table."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, handler(core_schema)]}
+
+
+# a table, or the path alone
+DatasetOrPath = Annotated[DatasetLocation, BeforeValidator(_read_plain_path), _AllowsPath()]
+
 
 DEFAULT_LAYER = "default"
 # site files of the working directory
@@ -205,19 +266,16 @@ def find_site_file(name: str) -> Optional[Path]:
         return Path(name)
     candidates = (folder / f"{name}.toml" for folder in list_site_dirs())
     path = next((path for path in candidates if path.is_file()), None)
-    if path is not None and path.parent == _HERE and not _is_shipped(path.parent):
-        owner = find_stranger(path.parent, path)
+    shipped = find_resource_dir(_HERE.name)
+    if path is not None and path.parent == _HERE:
+        is_shipped = shipped.is_dir() and shipped.samefile(_HERE)
+        owner = "" if is_shipped else find_stranger(_HERE, path)
         if owner:
             raise InputError(
                 f"{path}: belongs to user {owner}, and its commands would run in your jobs; "
                 f"read the file, and give its path if you trust it: --site {path}"
             )
     return path
-
-
-def _is_shipped(folder: Path) -> bool:
-    shipped = find_resource_dir(folder.name)
-    return shipped.is_dir() and folder.samefile(shipped)
 
 
 def choose_site_file(requested: Optional[str]) -> Path:
@@ -271,13 +329,13 @@ def load_site(
     site_file = read_toml(path)
     if site_file.data.keys() & {"model", "axes"}:
         raise InputError(f"{path}: is a matrix, not a site file; give it in place of MATRIX")
-    layers = [SettingsLayer(_resolve_paths(site_file))]
+    layers = [_resolve_paths(site_file)]
     user_file = find_user_config_dir() / "config.toml"
     if user_file.is_file():
-        layers.append(SettingsLayer(_resolve_paths(read_toml(user_file))))
+        layers.append(_resolve_paths(read_toml(user_file)))
     if matrix is not None and isinstance(matrix.data.get("slurm"), dict):
-        layers.append(SettingsLayer(_resolve_paths(matrix, ("slurm",)), ("slurm",)))
-    layers.extend(SettingsLayer(_parse_setting(text)) for text in assignments)
+        layers.append(_resolve_paths(replace(matrix, prefix=("slurm",))))
+    layers.extend(map(_parse_setting, assignments))
 
     merged, sources = merge_site_layers(layers)
     cluster = slurm_client.find_shell_cluster(os.environ)
@@ -293,10 +351,10 @@ def read_frozen_site(path: Path) -> Site:
     return validate_file(Site, read_toml(path))
 
 
-def _resolve_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
+def _resolve_paths(file: TomlFile) -> TomlFile:
     """Return a site's layer with absolute paths of templates, and each data set as a table."""
-    data = copy.deepcopy(file.data)
-    settings = SettingsLayer(replace(file, data=data), prefix).data
+    layer = replace(file, data=copy.deepcopy(file.data))
+    settings = layer.table
     spell_out_paths(settings)
     overrides = settings.get(OVERRIDE, [])
     for table in [settings, *(overrides if isinstance(overrides, list) else [overrides])]:
@@ -304,7 +362,7 @@ def _resolve_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
         if isinstance(template, str):
             own = expand_home(template)
             table["template"] = str(Path(file.label).absolute().parent / own)
-    return replace(file, data=data)
+    return layer
 
 
 def _parse_setting(text: str) -> TomlFile:
@@ -319,7 +377,7 @@ def _parse_setting(text: str) -> TomlFile:
     return file
 
 
-def merge_site_layers(layers: Sequence[SettingsLayer]) -> tuple[TomlTable, dict[KeyPath, str]]:
+def merge_site_layers(layers: Sequence[TomlFile]) -> tuple[TomlTable, dict[KeyPath, str]]:
     """Merge a site's layers as `merge_layers` does; raise InputError with all their mistakes."""
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, sources = merge_layers(layers)
@@ -327,10 +385,10 @@ def merge_site_layers(layers: Sequence[SettingsLayer]) -> tuple[TomlTable, dict[
     return merged, sources
 
 
-def find_layer_problems(layer: SettingsLayer) -> list[Problem]:
+def find_layer_problems(layer: TomlFile) -> list[Problem]:
     """Return the mistakes in one layer of a site's settings, such as unknown keys."""
-    reporter = ProblemCollector(layer.toml, layer.prefix)
-    validate(Site, layer.data, reporter)
+    reporter = ProblemCollector(layer)
+    validate(Site, layer.table, reporter)
     return reporter.problems
 
 

@@ -1,9 +1,13 @@
-"""TOML files -> validated tables, or all their mistakes with line numbers."""
+"""TOML files -> validated tables, or all their mistakes with line numbers; layers -> one table."""
 
+import ast
 import copy
+import inspect
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
@@ -11,11 +15,45 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandle
 from pydantic_core import CoreSchema
 
 from dlperf_slurm.config.error_messages import describe_mistake, describe_syntax_error
-from dlperf_slurm.config.key_descriptions import describe_keys
 from dlperf_slurm.config.key_paths import KeyPath, drop_indices, format_key, locate_keys
 from dlperf_slurm.errors import InputError, Problem, raise_problems
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_text
+
+
+def describe_keys(schema: dict[str, Any], kind: type[BaseModel]) -> None:
+    """Add docstrings of a class's fields, also inherited, to its JSON Schema as descriptions."""
+    for name, text in list_docstrings(kind).items():
+        if name in schema.get("properties", {}):
+            schema["properties"][name].setdefault("description", text)
+
+
+def list_docstrings(kind: type[BaseModel]) -> dict[str, str]:
+    """Return the docstring of each field of a class, by field name, with inherited fields."""
+    found: dict[str, str] = {}
+    for base in kind.__mro__[: kind.__mro__.index(BaseModel)]:
+        found = {**_list_docstrings(base.__module__).get(base.__name__, {}), **found}
+    return found
+
+
+@lru_cache
+def _list_docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Parse the docstrings of all fields in a module, given by name: class -> field -> text."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {
+        definition.name: {
+            field.target.id: inspect.cleandoc(docstring.value.value)
+            for field, docstring in zip(definition.body, definition.body[1:])
+            if isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(docstring, ast.Expr)
+            and isinstance(docstring.value, ast.Constant)
+            and isinstance(docstring.value.value, str)
+        }
+        for definition in tree.body
+        if isinstance(definition, ast.ClassDef)
+    }
+
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -83,7 +121,7 @@ OneOrMoreTables = Annotated[tuple[Item, ...], BeforeValidator(_as_tables), _Allo
 
 @dataclass(frozen=True)
 class TomlFile:
-    """A parsed TOML file, and its text, from which line numbers of keys are found.
+    """A parsed TOML file, or the table `prefix` of it, and the file's text, which has the lines.
 
     `label` is its name in messages: its path, or the option `--set`.
     """
@@ -91,6 +129,20 @@ class TomlFile:
     label: str
     text: str
     data: TomlTable
+    prefix: KeyPath = ()
+
+    @property
+    def table(self) -> TomlTable:
+        """The table at `prefix`, or an empty table."""
+        value = self.data
+        for part in self.prefix:
+            value = value.get(str(part), {})
+        return value
+
+    @property
+    def name(self) -> str:
+        """The name in messages and listings, with the table, such as `matrix.toml [slurm]`."""
+        return self.label + (f" [{format_key(self.prefix)}]" if self.prefix else "")
 
 
 def read_toml(path: Path) -> TomlFile:
@@ -180,13 +232,9 @@ def _quote_toml(value: str) -> str:
 
 @dataclass
 class ProblemCollector:
-    """A collector of the mistakes in one TOML file, which finds the line of each.
-
-    Key paths are below the table `prefix` of the file.
-    """
+    """A collector of the mistakes in one TOML file, or a table of it; finds the line of each."""
 
     toml: TomlFile
-    prefix: KeyPath = ()
     problems: list[Problem] = field(default_factory=list)
     _lines: Optional[dict[KeyPath, int]] = None
 
@@ -194,7 +242,7 @@ class ProblemCollector:
         """Add a mistake at a key path; a missing key gets the line of its nearest parent table."""
         if self._lines is None:
             self._lines = locate_keys(self.toml.text)
-        full = drop_indices(self.prefix + path, self.toml.data)
+        full = drop_indices(self.toml.prefix + path, self.toml.data)
         line = next(
             (self._lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self._lines),
             None,
@@ -260,3 +308,30 @@ def _prune(data: Any, location: KeyPath) -> None:
         data.pop(last, None)
     elif isinstance(data, list) and isinstance(last, int) and last < len(data):
         del data[last]
+
+
+def merge_layers(layers: Sequence[TomlFile]) -> tuple[TomlTable, dict[KeyPath, str]]:
+    """Merge layers of settings key by key; a later layer wins.
+
+    Returns the merged table, and the name of the layer that each value came from, by key path.
+    """
+    merged: TomlTable = {}
+    sources: dict[KeyPath, str] = {}
+    for layer in layers:
+        _merge(merged, layer.table, layer.name, (), sources)
+    return merged, sources
+
+
+def _merge(
+    into: TomlTable, data: TomlTable, name: str, path: KeyPath, sources: dict[KeyPath, str]
+) -> None:
+    """Merge `data` into the table `into`, in place, and add its layer's `name` to `sources`."""
+    for key, value in data.items():
+        here = (*path, key)
+        if isinstance(value, dict):
+            if not isinstance(into.get(key), dict):
+                into[key] = {}
+            _merge(into[key], value, name, here, sources)
+        else:
+            into[key] = value
+            sources[here] = name

@@ -8,7 +8,6 @@ import stat
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -36,16 +35,6 @@ from dlperf_slurm.jobs.run_directory import (
 
 # files of a running submission, and private values, which an archive must not contain
 LEFT_OUT = frozenset((LOCK_FILE, RESERVE_FILE, PRIVATE_FILE))
-
-
-@dataclass(frozen=True)
-class ArchiveSummary:
-    """A written archive: its path and size, the number of files in it, and their bytes unpacked."""
-
-    path: Path
-    files: int
-    content_bytes: int
-    size_bytes: int
 
 
 def find_readable_run(reference: Optional[str], results_dir: Path) -> Run:
@@ -84,13 +73,14 @@ def _is_run(path: Path) -> bool:
     return False
 
 
-def write_archive(run: Run, output: Path, is_removed: bool = False) -> ArchiveSummary:
+def write_archive(run: Run, output: Path, is_removed: bool) -> tuple[int, int]:
     """Pack a finished run into an archive and verify it; with `is_removed`, delete the folder.
 
-    The folder is deleted last, after the archive has been read back and its digests compared.
-    Raises InputError if `output` exists, or if the folder changed meanwhile or contains a device,
-    pipe or socket; FileProblem for I/O errors; SchedulerError if another process submits or retries
-    the run. In all these cases the folder stays intact.
+    Returns the number of files and their bytes. The folder is deleted last, after the archive has
+    been read back and its digests compared. Raises InputError if `output` exists, or if the folder
+    changed meanwhile or contains a device, pipe or socket; FileProblem for I/O errors;
+    SchedulerError if another process submits or retries the run. In all these cases the folder
+    stays intact.
     """
     if output.suffix != ARCHIVE_SUFFIX:
         raise InputError(f"--output: {output}: the file name must end with {ARCHIVE_SUFFIX}")
@@ -115,16 +105,11 @@ def write_archive(run: Run, output: Path, is_removed: bool = False) -> ArchiveSu
         finally:
             partial.unlink(missing_ok=True)
         if is_removed:
-            remove_run(run)
-    content_bytes = sum(status[0] for status in before.values())
-    return ArchiveSummary(output, len(before), content_bytes, output.stat().st_size)
-
-
-def remove_run(run: Run) -> None:
-    """Delete a run's folder; it is renamed first, so that no half-deleted run is ever visible."""
-    hidden = run.path.with_name(f".{run.path.name}{PARTIAL_SUFFIX}")
-    run.path.rename(hidden)
-    shutil.rmtree(hidden)
+            # renamed first, so that no half-deleted run is ever visible
+            hidden = run.path.with_name(f".{run.path.name}{PARTIAL_SUFFIX}")
+            run.path.rename(hidden)
+            shutil.rmtree(hidden)
+    return len(before), sum(status[0] for status in before.values())
 
 
 def _list_files(folder: Path) -> Iterator[tuple[str, tuple[int, int, str]]]:

@@ -1,11 +1,9 @@
 """An array task of a run -> its case, from the run's file of cases (one JSON line per case)."""
 
 import os
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import ContractError, drop_schema_version
@@ -48,7 +46,9 @@ def _read_case(run_dir: Path, case_id: str, offset: int, fingerprint: tuple[int,
     Raises FileProblem.
     """
     where = f"{run_dir / CASES_FILE}: the case {case_id}"
-    with _open_cases(run_dir) as file:
+    archive, path = find_archive(run_dir), run_dir / CASES_FILE
+    kept = archive and archive.open_kept(path, ARCHIVED_LIMIT_BYTES)
+    with kept or open_file(path, run_dir) as file:
         file.seek(offset)
         line = file.readline(LINE_LIMIT_BYTES)
     data = parse_json(line.decode("utf-8", "replace"), where)
@@ -56,10 +56,3 @@ def _read_case(run_dir: Path, case_id: str, offset: int, fingerprint: tuple[int,
         raise ContractError(f"{where}: is not a JSON object")
     own = {"repeat": 1, "attempt": 1, "seed": 0}
     return build(Case, drop_schema_version({**data, **own}, where), where)
-
-
-def _open_cases(run_dir: Path) -> AbstractContextManager[BinaryIO]:
-    archive = find_archive(run_dir)
-    if archive is None:
-        return open_file(run_dir / CASES_FILE, run_dir)
-    return archive.open_kept(run_dir / CASES_FILE, ARCHIVED_LIMIT_BYTES)

@@ -1,4 +1,7 @@
-"""A kind of job on its site -> the values of the part of a script that starts one framework."""
+"""A group on its site -> the values of the parts of its script, one for each framework.
+
+Before the ranks of a framework start, each node may do work: setup, checks and copies of data.
+"""
 
 import re
 from collections.abc import Mapping, Sequence, Set
@@ -9,9 +12,14 @@ from typing import Optional
 from dlperf_slurm.config.folders import CUDA
 from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.axes import DALI, FOLDER
+from dlperf_slurm.contract.nodes import NodeChecks, NodeWork
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
-from dlperf_slurm.jobs.launch_command import make_container_parts, make_starter
-from dlperf_slurm.jobs.node_prolog import list_data_folders, list_starting_words
+from dlperf_slurm.jobs.launch_command import (
+    list_starting_words,
+    make_container_parts,
+    make_starter,
+)
 from dlperf_slurm.jobs.profiles import PROFILED_REPEAT, PROFILERS, STARTER_PREFIX, TORCH
 from dlperf_slurm.launchers import ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI, TORCHRUN
@@ -23,6 +31,7 @@ HOST_PYTHON = "python3"
 RUN_COMMAND = ("run",)
 # the starter function of an external script, by its setting `launch`
 SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
+_VARIABLE = re.compile(r"\$(\w+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -182,3 +191,44 @@ def make_framework_script(
             else ()
         ),
     )
+
+
+def make_node_work(group: Group, site: Site) -> Optional[NodeWork]:
+    """Return the setup, checks and data copies that each node of a group does; None for none.
+
+    They precede the ranks of the job. `site` is resolved for the group's kind of job.
+    """
+    copies = {
+        site.find_dataset_path(name): stage_to
+        for name in list_dataset_names(group)
+        if (stage_to := site.find_dataset(name).stage_to) is not None
+    }
+    work = NodeWork(
+        setup=site.node.setup,
+        check=NodeChecks(**site.node.check.model_dump()),
+        timeout_seconds=site.node.timeout_seconds,
+        copies=copies,
+    )
+    return work if work.setup or copies or work.check != NodeChecks() else None
+
+
+def list_dataset_names(group: Group) -> list[str]:
+    """List the names of the data sets whose files an array job reads."""
+    return sorted(
+        {task.case.dataset for task in group.array_tasks if task.case.axes.data in (FOLDER, DALI)}
+    )
+
+
+def list_data_folders(group: Group, site: Site) -> list[str]:
+    """List the folders of an array job's data sets, or of their copies on the node.
+
+    The job expands `${NAME}` in them.
+    """
+    folders = []
+    for name in list_dataset_names(group):
+        stage_to = site.find_dataset(name).stage_to
+        if stage_to is None:
+            folders.append(site.find_dataset_path(name).replace("${", "$${"))
+        else:
+            folders.append(_VARIABLE.sub(r"${\1}", stage_to))
+    return sorted(folders)

@@ -1,6 +1,7 @@
 """Array tasks x site -> array jobs of equal resource requests, each in shuffled order."""
 
 import hashlib
+import random
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,15 +11,11 @@ from dlperf_slurm.config.overrides import JobKind, get_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.manifest import get_node
-from dlperf_slurm.jobs.resources import get_resource_key
+from dlperf_slurm.jobs.sbatch_options import get_resource_key
 from dlperf_slurm.matrix.expand import MatrixCase
 
 # seconds between the signal at its time limit and the kill of an array task that shares its job
 END_SECONDS = 20
-# Ranks get a signal this long before the time limit, and record how far they got. Slurm may send it
-# up to a minute early (sbatch(1), --signal), which is too early for a short limit.
-WARNING_SECONDS = 60
-SHORTEST_WARNED_MINUTES = 5
 
 
 @dataclass(frozen=True)
@@ -130,17 +127,14 @@ def group_by_node(
     for task in tasks:
         by_node[get_node(task.repeat, nodes)].append(task)
 
-    def get_block(task: ArrayTask) -> int:
-        # so that all nodes measure a block at about the same time
-        return (task.repeat - 1) // len(nodes)
-
-    return tuple(
-        replace(group, node=node, array_tasks=tuple(sorted(group.array_tasks, key=get_block)))
-        for node, own in by_node.items()
-        for group in group_array_tasks(
-            own, site, max_array_size, f"-{node.replace(',', '+')}{suffix}"
-        )
-    )
+    groups = []
+    for node, own in by_node.items():
+        ending = f"-{node.replace(',', '+')}{suffix}"
+        for group in group_array_tasks(own, site, max_array_size, ending):
+            # by blocks, so that all nodes measure a block at about the same time
+            in_order = sorted(group.array_tasks, key=lambda task: (task.repeat - 1) // len(nodes))
+            groups.append(replace(group, node=node, array_tasks=tuple(in_order)))
+    return tuple(groups)
 
 
 def _cut(tasks: Sequence[ArrayTask], job_site: Site, max_jobs: int, group_id: str) -> list[Group]:
@@ -177,11 +171,6 @@ def compute_tasks_per_job(job_site: Site) -> Optional[int]:
     return job_site.tasks_per_job
 
 
-def get_warning_seconds(limit_minutes: int) -> int:
-    """Return how many seconds before its time limit a job gets a signal; 0 for a short limit."""
-    return WARNING_SECONDS if limit_minutes >= SHORTEST_WARNED_MINUTES else 0
-
-
 def _shuffle_key(task: ArrayTask) -> str:
     """Return a sort key that gives array tasks a random but reproducible order.
 
@@ -189,3 +178,29 @@ def _shuffle_key(task: ArrayTask) -> str:
     """
     text = f"{task.case.protocol.shuffle_seed}/{task.case.case_id}/{task.repeat}"
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def make_rounds(nodes: Sequence[str]) -> list[list[str]]:
+    """Return rounds of pairs such as "n1,n2", so that each pair is in one round.
+
+    Circle method: N - 1 rounds of N / 2 pairs; with an odd N, N rounds, in each of which one node
+    has no partner.
+    """
+    ring = [*range(len(nodes) + len(nodes) % 2)]
+    half = len(ring) // 2
+    rounds = []
+    for _ in range(len(ring) - 1):
+        pairs = [sorted(pair) for pair in zip(ring[:half], reversed(ring[half:]))]
+        rounds.append([f"{nodes[a]},{nodes[b]}" for a, b in pairs if b < len(nodes)])
+        ring.insert(1, ring.pop())
+    return rounds
+
+
+def choose_pairs(nodes: Sequence[str], count: int, seed: int) -> list[str]:
+    """Return the pairs of `count` rounds, chosen at random, in the order of a sweep's repeats.
+
+    The first pairs of all rounds come first, as repeats 1, 2, 3 are in blocks 1, 2, 3 of a run
+    (`manifest.compute_block`), and a round is a block.
+    """
+    rounds = random.Random(seed).sample(make_rounds(nodes), count)
+    return [pair for pairs in zip(*rounds) for pair in pairs]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_slurm.config.folders import get_host_name
+from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.folders import open_folder, run_permissions
@@ -49,13 +50,13 @@ TRACKED = "tracked"
 class Event:
     """One line of the journal; fields that do not apply to an event are empty.
 
-    `event` is the kind, such as SUBMITTED. `time` is by the clock of `host`. A state refers to the
-    execution number `start` of the job script; `files` is the fingerprint of the files that it is
-    based on.
+    `event` is the kind, such as SUBMITTED. `time`, by default now, is by the clock of `host`. A
+    state refers to the execution number `start` of the job script; `files` is the fingerprint of
+    the files that it is based on.
     """
 
     event: str
-    time: str
+    time: str = dataclasses.field(default_factory=format_now)
     group_id: str = ""
     array_job_id: str = ""
     array_task_id: int = -1
@@ -221,7 +222,20 @@ def hold_submit_lock(
     if the lock file is not writable. With `must_write` false, as for `cancel`, an unwritable lock
     file is no error, and the lock is taken only if the file system allows it.
     """
-    with _open_lock(run_dir, must_write) as descriptor:
+    path = run_dir / LOCK_FILE
+    with ExitStack() as stack:
+        # sbatch passes this umask on to the job
+        stack.enter_context(run_permissions(run_dir))
+        try:
+            # flock(2) takes a lock also for those who may only read the file
+            descriptor = stack.enter_context(open_to_append(path, root=run_dir, mode=0o600))
+        except FileProblem as error:
+            if must_write:
+                raise JournalError(str(error)) from error
+            try:
+                descriptor = stack.enter_context(open_file(path, root=run_dir)).fileno()
+            except OSError:
+                descriptor = stack.enter_context(open_folder(run_dir))
         deadline = time.monotonic() + timeout_seconds
         try:
             while not _take_lock(descriptor):
@@ -244,23 +258,3 @@ def _take_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-@contextmanager
-def _open_lock(run_dir: Path, must_write: bool) -> Iterator[int]:
-    """Open the file of the submit lock, and yield its descriptor; see `hold_submit_lock`."""
-    path = run_dir / LOCK_FILE
-    with ExitStack() as stack:
-        # sbatch passes this umask on to the job
-        stack.enter_context(run_permissions(run_dir))
-        try:
-            # flock(2) takes a lock also for those who may only read the file
-            descriptor = stack.enter_context(open_to_append(path, root=run_dir, mode=0o600))
-        except FileProblem as error:
-            if must_write:
-                raise JournalError(str(error)) from error
-            try:
-                descriptor = stack.enter_context(open_file(path, root=run_dir)).fileno()
-            except OSError:
-                descriptor = stack.enter_context(open_folder(run_dir))
-        yield descriptor

@@ -1,4 +1,4 @@
-"""A kind of job on its site, and a program -> the command line that starts it on all ranks.
+"""A kind of job on its site, and a program -> the command line that starts it on ranks or nodes.
 
 The order is launcher, the site's wrapper, container, `env` with the variables of ranks, program.
 Values of a site file may be Jinja2 templates, such as `--nodes={{ nodes }}`, whose `nodes` comes
@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from dlperf_slurm.config.folders import CUDA
-from dlperf_slurm.config.job_settings import Environment, check_directive
+from dlperf_slurm.config.job_settings import Environment
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
-from dlperf_slurm.containers import RUNTIMES, ContainerOptions, ContainerStart, Mount, parse_mount
+from dlperf_slurm.containers import RUNTIMES, ContainerOptions, ContainerStart
 from dlperf_slurm.contract.case import ENERGY_VARIABLE
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
@@ -22,6 +22,8 @@ from dlperf_slurm.worker.rendezvous import MPI
 LAUNCHERS_BY_SRUN = ("srun", "torchrun")
 # variables by which Gloo and NCCL get their network interface
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+# per-task requests of sbatch, which srun would apply to the single process per node
+_OF_RANKS = ("SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_TRES_PER_TASK", "SLURM_GPU_BIND")
 
 
 def make_starter(
@@ -58,6 +60,31 @@ def make_starter(
     return lambda program: launcher.make_command(ranks, [*before, *program])
 
 
+def list_starting_words(site: Site, topology: Topology) -> Sequence[str]:
+    """Return the words that start a program once per node, such as those of srun.
+
+    They precede its command line. On Slurm, srun gets all resources of the node, also if another
+    launcher starts the ranks; [] for the local scheduler.
+    """
+    if site.scheduler == "local":
+        return []
+    # a step of one task gets one GPU of a job that asks for GPUs per task, unless it asks for more
+    is_by_task = any(line.startswith("--gpus-per-task") for line in site.directives)
+    return [
+        "env",
+        *(word for name in _OF_RANKS for word in ("-u", name)),
+        "srun",
+        f"--nodes={topology.nodes}",
+        f"--ntasks={topology.nodes}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={site.cpus_per_rank}",
+        *([f"--gres=gpu:{topology.devices_per_node}"] if is_by_task else []),
+        "--mpi=none",
+        # a failed node must not end the checks of the others
+        "--kill-on-bad-exit=0",
+    ]
+
+
 def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
     """Return the environment variables by which Gloo and NCCL use the site's network interface.
 
@@ -89,14 +116,13 @@ def make_container_parts(
         return ContainerOptions()
     key = f"environments.{kind.framework}.container"
     values = list_job_values(site, kind)
-    mounts = render_words(container.mounts, values, f"{key}.mounts")
     names = {*site.env, *site.rank_env, *site.env_from, *chosen.env, *chosen.rank_env}
     parts = RUNTIMES[container.runtime](
         ContainerStart(
             image=container.image,
             options=render_words(container.options, values, f"{key}.options"),
-            folders=[Mount(folder, folder) for folder in folders],
-            mounts=[parse_mount(text) for text in mounts],
+            folders=folders,
+            mounts=render_words(container.mounts, values, f"{key}.mounts"),
             has_entrypoint=container.entrypoint,
             env_names=sorted(names),
         )
@@ -150,13 +176,3 @@ def render_word(text: str, values: Mapping[str, object], key: str) -> str:
 def render_words(words: Sequence[str], values: Mapping[str, object], key: str) -> list[str]:
     """Render a command's words, where bash expands `${NAME}`; raises InputError naming `key`."""
     return [ShellTemplate(render_word(word, values, key)) for word in words]
-
-
-def render_directives(site: Site, topology: Topology) -> list[str]:
-    """Render the site's #SBATCH directives for a topology; raises InputError for an invalid one."""
-    values = list_shape_values(site, topology)
-    filled = [render_word(line, values, "directives") for line in site.directives]
-    try:
-        return [check_directive(line) for line in filled]
-    except ValueError as error:
-        raise InputError(f"directives: {error}") from error

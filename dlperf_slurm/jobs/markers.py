@@ -8,7 +8,7 @@ the start (none for some), kind. Where functions take a `task`, it is "2n8g.17".
 import os
 import re
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -144,7 +144,10 @@ class MarkerFolder:
         names = set(_list_names(self._run_dir))
         for name in self._names - names:
             task, number, kinds = _split_name(name)
-            if task and not _is_in_other(name, names):
+            stem, _, kind = name.rpartition(".")
+            # a `finished` marker replaces the others of its start
+            is_replaced = kind in _FINISHED and f"{stem}.finished" in names
+            if task and not is_replaced:
                 gone = {(number, kind) for kind in kinds}
                 self._seen[task] = self._seen.get(task, NO_MARKERS) - gone
         for name in names - self._names:
@@ -153,15 +156,6 @@ class MarkerFolder:
                 self._seen[task] = _add(self._seen.get(task, NO_MARKERS), number, kinds)
         self._names = names
         return self._seen
-
-
-def _is_in_other(name: str, names: Set[str]) -> bool:
-    """Return whether a removed marker was replaced by a `finished` marker of the same start.
-
-    `name` is the file name of the removed marker, `names` those of all present ones.
-    """
-    stem, _, kind = name.rpartition(".")
-    return kind in _FINISHED and f"{stem}.finished" in names
 
 
 @lru_cache(maxsize=4096)

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.folders import describe_denied, get_creation_command
 from dlperf_slurm.config.overrides import JobKind, get_job_kind
-from dlperf_slurm.config.site import Site
+from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.errors import SchedulerError
@@ -17,6 +18,7 @@ from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_by_node
 from dlperf_slurm.jobs.manifest import compute_block
 from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, MatrixCase
+from dlperf_slurm.matrix.file import MatrixFile
 from dlperf_slurm.matrix.settings import find_least_seconds
 
 # Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0
@@ -63,6 +65,21 @@ class Plan:
     @property
     def node_hours(self) -> float:
         return sum(group.node_hours for group in self.groups)
+
+
+class PlannedMatrix(NamedTuple):
+    """A matrix, its site and their plan: all that is needed to stage a run.
+
+    `within_seconds` is the time budget of a local run (`--within`), 0 without one. `nodes` and
+    `absent_nodes` are those of a sweep.
+    """
+
+    file: MatrixFile
+    loaded: LoadedSite
+    plan: Plan
+    within_seconds: float = 0.0
+    nodes: Sequence[str] = ()
+    absent_nodes: Sequence[str] = ()
 
 
 def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:

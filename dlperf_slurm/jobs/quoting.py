@@ -81,11 +81,6 @@ def quote_words(words: Sequence[str]) -> str:
     )
 
 
-def quote_comment(text: str) -> str:
-    """Make a text safe after the `#` of a comment: unprintable characters become "?"."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 def quote_search_folder(folder: str) -> str:
     """Quote a folder of PATH or PYTHONPATH for bash; raise InputError if it contains a colon."""
     try:
@@ -94,14 +89,10 @@ def quote_search_folder(folder: str) -> str:
         raise InputError(str(error)) from error
 
 
-def escape_pattern(path: str) -> str:
-    """Escape a path for sbatch's `--output`, where %A, %a and others would be replaced."""
-    return path.replace("%", "%%")
-
-
 # filters of job script templates, by name
 QUOTING_FILTERS: Mapping[str, Callable[..., str]] = {
-    "comment": quote_comment,
+    # a line end in the text would end the comment
+    "comment": lambda text: "".join(sign if sign.isprintable() else "?" for sign in text),
     "directive": quote_directive,
     "option": quote_option,
     "search_folder": quote_search_folder,

@@ -226,18 +226,17 @@ def parse_sidecars(details: Mapping[str, SidecarFile]) -> Sidecars:
 
 def find_sidecar_problem(sidecars: Sidecars, record: Record) -> str:
     """Return which file and field beside a record contradict the record; "" if none does."""
-    if sidecars.noise is not None:
-        hosts = {one.host for one in sidecars.noise.hosts}
-        problem = _find_stranger_problem(sidecars.noise, hosts, record)
+    noise, peaks = sidecars.noise, sidecars.peaks
+    if noise is not None:
+        problem = _find_stranger_problem(noise, {one.host for one in noise.hosts}, record)
         if problem:
             return f"{HOST_NOISE_FILE}: {problem}"
-    if sidecars.peaks is not None:
-        hosts = {one.host for one in sidecars.peaks.devices}
-        problem = _find_stranger_problem(sidecars.peaks, hosts, record)
+    if peaks is not None:
+        problem = _find_stranger_problem(peaks, {one.host for one in peaks.devices}, record)
         numbers = NUMBER_FORMATS.get(record.case.axes.precision)
-        if not problem and sidecars.peaks.number_format != numbers:
-            found = sidecars.peaks.number_format
-            problem = f"number_format is {found!r:.80}, but the record has precision {numbers!r}"
+        if not problem and peaks.number_format != numbers:
+            found = f"{peaks.number_format!r:.80}"
+            problem = f"number_format is {found}, but the record has precision {numbers!r}"
         if problem:
             return f"{PEAKS_FILE}: {problem}"
     return ""

@@ -16,18 +16,20 @@ from dlperf_slurm.jobs.framework_script import (
     RUN_COMMAND,
     make_framework_script,
     make_framework_scripts,
+    make_node_work,
 )
-from dlperf_slurm.jobs.grouping import END_SECONDS, Group, get_warning_seconds
-from dlperf_slurm.jobs.launch_command import make_container_parts, render_directives
-from dlperf_slurm.jobs.node_prolog import make_node_work
-from dlperf_slurm.jobs.quoting import escape_pattern
-from dlperf_slurm.jobs.resources import Option, list_account_options, list_resource_options
-from dlperf_slurm.jobs.run_directory import PRIVATE_FILE, make_job_name
+from dlperf_slurm.jobs.grouping import END_SECONDS, Group
+from dlperf_slurm.jobs.run_directory import PRIVATE_FILE
 from dlperf_slurm.jobs.sandbox import (
     BoundedEnvironment,
     begin_all,
     begin_rendering,
     make_environment,
+)
+from dlperf_slurm.jobs.sbatch_options import (
+    get_warning_seconds,
+    list_directives,
+    list_options,
 )
 from dlperf_slurm.jobs.task_tables import TaskTables
 
@@ -74,11 +76,7 @@ def render_scripts(
             text = environment.get_template(name).render(
                 header=header,
                 options=list_options(group, common, run_id, run_dir),
-                directives=[
-                    *make_container_parts(common, group.kinds[0]).directives,
-                    *render_directives(common, group.topology),
-                    *[f"--nodelist={group.node}"] * bool(group.node),
-                ],
+                directives=list_directives(group, common),
                 umask=f"{common.file_mask:03o}" if common.umask or common.group else None,
                 run_dir=str(run_dir),
                 group_id=group.group_id,
@@ -158,23 +156,3 @@ def get_common_site(sites: Sequence[Site]) -> Site:
     """
     shared = set.intersection(*(set(site.env.items()) for site in sites))
     return sites[0].model_copy(update={"env": dict(shared)})
-
-
-def list_options(group: Group, site: Site, run_id: str, run_dir: Path) -> list[Option]:
-    """List the sbatch options of a group's script as (name, value or None), without directives."""
-    throttle = 1 if group.node else site.array_throttle
-    array = f"0-{group.job_count - 1}" + (f"%{throttle}" if throttle else "")
-    warning_seconds = get_warning_seconds(group.job_minutes)
-    # a plain job counts as element 0 of an array
-    log_name = "%A_%a" if site.arrays else "%j_0"
-    return [
-        ("job-name", make_job_name(run_id, group.group_id)),
-        *([("array", array)] if site.arrays else []),
-        ("nodes", str(group.topology.nodes)),
-        *list_resource_options(site, group.topology),
-        ("time", str(group.job_minutes)),
-        *([("signal", f"B:USR1@{warning_seconds}")] if warning_seconds else []),
-        *list_account_options(site),
-        ("output", f"{escape_pattern(f'{run_dir}/scripts')}/{log_name}.log"),
-        ("open-mode", "append"),
-    ]

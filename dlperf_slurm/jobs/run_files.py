@@ -33,8 +33,7 @@ def find_files(run_dir: Path) -> list[FileState]:
 
 def have_changed(run_dir: Path, states: Sequence[FileState]) -> bool:
     """Return whether any of these files and folders of a run has changed (see `check_files`)."""
-    now = _read_states(run_dir, (name for name, *_ in states))
-    return any(one != before for one, before in zip(now, states))
+    return check_files(run_dir, (name for name, *_ in states)) != [*states]
 
 
 def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
@@ -60,24 +59,19 @@ def list_tree(run_dir: Path, folder: str) -> Iterator[str]:
 
 def check_files(run_dir: Path, names: Iterable[str]) -> list[FileState]:
     """Return (name, size, mtime in ns, inode) of these paths in a run; -1 if one is missing."""
-    return [*_read_states(run_dir, names)]
-
-
-def _read_states(run_dir: Path, names: Iterable[str]) -> Iterator[FileState]:
     try:
         # names below an open folder: there are five files to each of thousands of array tasks
         run = os.open(run_dir, os.O_RDONLY)
     except OSError:
-        yield from ((name, -1, -1, -1) for name in names)
-        return
-    try:
-        for name in names:
-            try:
-                # "" is the run itself, an archive
-                status = os.stat(name, dir_fd=run, follow_symlinks=False) if name else os.fstat(run)
-            except OSError:
-                yield name, -1, -1, -1
-            else:
-                yield name, status.st_size, status.st_mtime_ns, status.st_ino
-    finally:
-        os.close(run)
+        return [(name, -1, -1, -1) for name in names]
+    states = []
+    for name in names:
+        try:
+            # "" is the run itself, an archive
+            status = os.stat(name, dir_fd=run, follow_symlinks=False) if name else os.fstat(run)
+        except OSError:
+            states.append((name, -1, -1, -1))
+        else:
+            states.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
+    os.close(run)
+    return states

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dlperf_slurm.config.folders import evict_oldest, find_state_dir, hash_path, make_state_dir
+from dlperf_slurm.config.folders import evict_oldest, find_state_dir, hash_path, make_private_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json
@@ -32,7 +32,7 @@ def mark_own(run: Run) -> str:
     """
     try:
         mark = _find_mark(run)
-        make_state_dir(_MARKS_DIR)
+        make_private_dir(find_state_dir(), _MARKS_DIR)
         write_file(mark, json.dumps(_describe(run)).encode(), mode=0o600)
     except (OSError, InputError) as error:
         return str(error)

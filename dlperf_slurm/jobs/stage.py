@@ -1,6 +1,5 @@
 """A plan -> a run directory: scripts, cases, frozen worker code, manifest and journal."""
 
-import dataclasses
 import json
 import re
 import secrets
@@ -18,7 +17,7 @@ from dlperf_slurm.config.folders import (
     get_host_name,
     make_absolute_path,
 )
-from dlperf_slurm.config.site import LoadedSite, Site
+from dlperf_slurm.config.site import Site
 from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.times import format_now
@@ -26,6 +25,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import file_permissions, make_folder
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import remove_file, write_file
+from dlperf_slurm.jobs import private_values
 from dlperf_slurm.jobs.disk_space import check_disk_space
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
@@ -37,13 +37,7 @@ from dlperf_slurm.jobs.manifest import (
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.partial_runs import LOCK_FILE, PARTIAL_SUFFIX, create_partial_run
-from dlperf_slurm.jobs.plan import Plan, count_blocks
-from dlperf_slurm.jobs.private_values import (
-    hide_private_values,
-    share_with_group,
-    take_private_values,
-    write_private_values,
-)
+from dlperf_slurm.jobs.plan import PlannedMatrix, count_blocks
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.run_directory import (
     CASES_FILE,
@@ -55,7 +49,6 @@ from dlperf_slurm.jobs.run_directory import (
     Run,
 )
 from dlperf_slurm.matrix.expand import MatrixCase
-from dlperf_slurm.matrix.file import MatrixFile
 from dlperf_slurm.matrix.settings import OWN_SETTINGS, list_settings
 from dlperf_slurm.version import __version__
 
@@ -74,41 +67,30 @@ FORMATS_DIR = "dlperf_slurm/published/logs"
 
 def stage_run(
     results_dir: Path,
-    file: MatrixFile,
-    loaded: LoadedSite,
-    plan: Plan,
+    matrix: PlannedMatrix,
     command: Sequence[str],
-    within_seconds: float = 0.0,
-    interleaved: Sequence[str] = (),
     run_id: str = "",
-    nodes: Sequence[str] = (),
-    absent_nodes: Sequence[str] = (),
+    interleaved: Sequence[str] = (),
 ) -> Run:
     """Write a run directory that is ready to be submitted.
 
     It is made under a hidden name and renamed, so that it appears complete or not at all. `command`
-    is the user's command line, for the manifest; `within_seconds` the time budget of a local run
-    (0: no limit). `interleaved` has the ids of two runs to measure in turns, and `run_id` that of
-    this one; by default it is new. `nodes` and `absent_nodes` are those of a sweep.
+    is the user's command line, for the manifest. `interleaved` has the ids of two runs to measure
+    in turns, and `run_id` that of this one; by default it is new.
 
     Raises InputError if the results folder is not writable, or has too little free disk space.
     """
-    site, private = take_private_values(loaded)
-    run_id = run_id or make_run_id(file.name, loaded.name)
+    file, plan = matrix.file, matrix.plan
+    site, private = private_values.take_private_values(matrix.loaded)
+    run_id = run_id or make_run_id(file.name, matrix.loaded.name)
     run_dir = make_absolute_path(results_dir) / run_id
-    manifest = dataclasses.replace(
-        make_manifest(run_id, file, loaded, plan, command),
-        within_seconds=within_seconds,
-        interleaved=tuple(interleaved),
-        nodes=tuple(nodes),
-        absent_nodes=tuple(absent_nodes),
-    )
+    manifest = make_manifest(run_id, matrix, command, interleaved)
     check_disk_space(results_dir, plan.cases)
     folder = make_absolute_path(results_dir) / f".{run_id}{PARTIAL_SUFFIX}"
     try:
         with create_partial_run(folder):
             with file_permissions(site.file_mask):
-                share_with_group(folder, site)
+                private_values.share_with_group(folder, site)
                 folder.chmod(folder.stat().st_mode | (0o777 & ~site.file_mask))
                 (folder / MARKERS_DIR).mkdir()
                 text = format_manifest(manifest)
@@ -118,7 +100,7 @@ def stage_run(
                 text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
                 write_file(folder / SITE_FILE, text.encode())
                 if private:
-                    write_private_values(folder, private)
+                    private_values.write_private_values(folder, private)
                 freeze_code(folder)
                 for name, table in file.matrix.formats.items():
                     path = folder / CODE_DIR / FORMATS_DIR / f"{name}.json"
@@ -166,7 +148,7 @@ def stage_groups(
     write_scripts(folder, render_changes(folder, run_dir, manifest, groups, site))
     for group in groups:
         size = f"{len(group.array_tasks)} array tasks"
-        append_event(folder, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
+        append_event(folder, Event(STAGED, group_id=group.group_id, detail=size))
 
 
 def render_changes(
@@ -209,9 +191,10 @@ def make_run_id(matrix_name: str, site_name: str) -> str:
 
 
 def make_manifest(
-    run_id: str, file: MatrixFile, loaded: LoadedSite, plan: Plan, command: Sequence[str]
+    run_id: str, matrix: PlannedMatrix, command: Sequence[str], interleaved: Sequence[str] = ()
 ) -> Manifest:
     """Return the manifest of a new run; `command` is the user's command line."""
+    file, loaded, plan = matrix[:3]
     tracking = loaded.site.tracking
     return Manifest(
         run_id=run_id,
@@ -222,7 +205,7 @@ def make_manifest(
         created_at=format_now(),
         created_by=find_user_name(),
         created_on=get_host_name(),
-        command=hide_private_values(command),
+        command=private_values.hide_private_values(command),
         tool_version=__version__,
         tool_git=find_git_state(),
         poll_seconds=tracking.poll_seconds,
@@ -231,6 +214,10 @@ def make_manifest(
         clusters=loaded.site.clusters or "",
         inherit=loaded.site.inherit,
         max_submitted=loaded.site.max_submitted,
+        within_seconds=matrix.within_seconds,
+        interleaved=tuple(interleaved),
+        nodes=tuple(matrix.nodes),
+        absent_nodes=tuple(matrix.absent_nodes),
         cases=(
             *(_describe_case(case, "", loaded.site) for case in plan.cases),
             *(

@@ -55,7 +55,9 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
             yield f"{folder / name}: extends itself in a loop: {ring}"
             return
         try:
-            tree = environment.parse(_read(environment, wanted), wanted)
+            assert environment.loader is not None, "make_environment gives it a loader"
+            source, *_ = environment.loader.get_source(environment, wanted)
+            tree = environment.parse(source, wanted)
         except jinja2.TemplateNotFound:
             reason = f"extends {wanted!r}, which" if trees else "template"
             yield (
@@ -78,11 +80,6 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
         trees.append((wanted, tree))
         wanted = _find_parent(environment, tree, wanted)
     yield from _find_unknown_blocks(folder / name, [tree for _, tree in trees])
-
-
-def _read(environment: BoundedEnvironment, name: str) -> str:
-    assert environment.loader is not None, "the Jinja2 environment has no template loader"
-    return environment.loader.get_source(environment, name)[0]
 
 
 def _find_parent(environment: BoundedEnvironment, tree: nodes.Template, name: str) -> str:

@@ -80,10 +80,6 @@ class AxisSpec:
         """The default value; None if a matrix must set the axis."""
         return DEFAULTS.get(self.name)
 
-    def format_id(self, value: Any) -> str:
-        """Format a value as a part of a case id, such as "bs256"; the id is a file name."""
-        return self.id_text.format(value).replace(" -> ", "-")
-
 
 DEFAULTS = {field.name: field.default for field in fields(Axes) if field.default is not MISSING}
 
@@ -261,9 +257,12 @@ def make_case_id(model: str, axes: Axes) -> str:
     It is safe as a file name and the same in every run; most default values are left out.
     """
     framework, *rest = (
-        spec.format_id(value) for spec in _ID_SPECS for value in [getattr(axes, spec.name)]
+        # the id is a file name
+        spec.id_text.format(value).replace(" -> ", "-")
+        for spec in _ID_SPECS
+        for value in [getattr(axes, spec.name)]
         if spec.is_always_in_id or value != spec.default
-    )  # fmt: skip
+    )
     return "-".join([framework, model, *rest])
 
 

@@ -15,8 +15,14 @@ from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.matrix.axes import AXES, Point, make_case_id, normalize
 from dlperf_slurm.matrix.file import MatrixFile
-from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, Condition, Selection
-from dlperf_slurm.matrix.tables import Matrix, Protocol, ScriptTable
+from dlperf_slurm.matrix.tables import (
+    TOPOLOGY_PARTS,
+    Condition,
+    Matrix,
+    Protocol,
+    ScriptTable,
+    Selection,
+)
 from dlperf_slurm.worker.models import load_model
 
 # limits: larger matrices would take minutes to plan and stage, and days to run
@@ -97,7 +103,7 @@ def expand_matrix(file: MatrixFile) -> Expansion:
         if rule is None:
             cases.append(case)
             if case.axes.batch_size_per_device == 0:
-                reporter.add(*_describe_missing_batch(case.axes))
+                _report_missing_batch(case.axes, reporter)
         else:
             excluded.append(ExcludedCase(case, rule.reason))
     if not cases:
@@ -120,20 +126,18 @@ def expand_matrix(file: MatrixFile) -> Expansion:
     return Expansion(tuple(cases), tuple(excluded))
 
 
-def _describe_missing_batch(axes: Axes) -> tuple[tuple[str, str], str]:
-    """Return the key of the matrix to blame for a missing batch size, and the message.
-
-    The key is ("axes", "batch_size_per_device"), or ("axes", "global_batch_size") if that cannot be
-    shared equally between the devices.
-    """
+def _report_missing_batch(axes: Axes, reporter: ProblemCollector) -> None:
+    """Report a missing batch size, or a global one that the devices cannot share equally."""
     if not axes.global_batch_size:
-        return ("axes", "batch_size_per_device"), "is missing; set this key, or global_batch_size"
+        text = "is missing; set this key, or global_batch_size"
+        reporter.add(("axes", "batch_size_per_device"), text)
+        return
     parts = axes.world_size * axes.gradient_accumulation
-    problem = (
+    reporter.add(
+        ("axes", "global_batch_size"),
         f"{axes.global_batch_size} cannot be split equally between the devices of {axes.topology}; "
-        f"allowed: multiples of {parts} (devices x gradient_accumulation)"
+        f"allowed: multiples of {parts} (devices x gradient_accumulation)",
     )
-    return ("axes", "global_batch_size"), problem
 
 
 def find_max_points(matrix: Matrix) -> int:

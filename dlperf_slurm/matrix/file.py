@@ -10,13 +10,13 @@ from typing import Any
 
 import tomli_w
 
-from dlperf_slurm.config.layers import SettingsLayer, merge_layers
 from dlperf_slurm.config.site import DEFAULT_LAYER, Site, find_layer_problems
-from dlperf_slurm.config.suggestions import MEANINGS, check_known
+from dlperf_slurm.config.suggestions import MEANINGS, check_known, describe_unknown
 from dlperf_slurm.config.toml_tables import (
     ProblemCollector,
     TomlFile,
     TomlTable,
+    merge_layers,
     parse_assignment,
     read_toml,
     validate,
@@ -24,9 +24,9 @@ from dlperf_slurm.config.toml_tables import (
 from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.matrix.model_parameters import find_parameter_problems, find_preset
-from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, AxisTable, Selection
-from dlperf_slurm.matrix.tables import Matrix
+from dlperf_slurm.matrix.tables import TOPOLOGY_PARTS, AxisTable, Matrix, Selection
 from dlperf_slurm.program import COMMAND
+from dlperf_slurm.version import __version__
 from dlperf_slurm.worker.models import list_models
 
 # the keys of a [model] table that are not parameters of the model
@@ -90,7 +90,7 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
     matrix = validate(Matrix, toml.data, reporter)
     _check_models(toml.data, reporter)
     if isinstance(toml.data.get("slurm"), dict):
-        reporter.problems += find_layer_problems(SettingsLayer(toml, ("slurm",)))
+        reporter.problems += find_layer_problems(dataclasses.replace(toml, prefix=("slurm",)))
     if matrix is not None:
         _check_included_models(matrix, reporter)
         _check_overrides(matrix, reporter)
@@ -109,8 +109,7 @@ def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
 
     Mistakes in these values are then reported without line numbers.
     """
-    layers = [SettingsLayer(toml), *(SettingsLayer(parse_assignment(text)) for text in assignments)]
-    merged, _ = merge_layers(layers)
+    merged, _ = merge_layers([toml, *map(parse_assignment, assignments)])
     options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
     return TomlFile(f"{toml.label} {options}", "", merged)
 
@@ -171,10 +170,10 @@ def _check_included_models(matrix: Matrix, reporter: ProblemCollector) -> None:
     declared = [model.name for model in matrix.model]
     for index, selection in enumerate(matrix.include):
         for name in selection.model:
-            try:
-                check_known(name, declared, "the name of a model in [model] of this matrix")
-            except ValueError as error:
-                reporter.add(("include", index, "model"), str(error))
+            if name not in declared:
+                what = "the name of a model in [model] of this matrix"
+                text = describe_unknown(name, declared, what)
+                reporter.add(("include", index, "model"), text)
 
 
 def _check_overrides(matrix: Matrix, reporter: ProblemCollector) -> None:
@@ -273,10 +272,8 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
     for path, table in places:
         keys = ("script", "model") if "when" in path else ("script",)
         for key, name in ((k, name) for k in keys for name in table.get_values(k)):
-            try:
-                check_known(name, known[key], f"a {key}")
-            except ValueError as error:
-                reporter.add((*path, key), str(error))
+            if name not in known[key]:
+                reporter.add((*path, key), describe_unknown(name, known[key], f"a {key}"))
     used = {
         name for path, table in places if "when" not in path for name in table.get_values("script")
     }
@@ -287,3 +284,22 @@ def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
         reporter.add(("model",), text)
     if matrix.scripts or matrix.formats:
         _check_log_formats(matrix, reporter)
+
+
+def make_schema(kind: str) -> dict[str, Any]:
+    """Make the JSON Schema of a "matrix" or "site" file; [slurm] of a matrix has a site's keys."""
+    schema = (Matrix if kind == "matrix" else Site).model_json_schema()
+    if kind == "matrix":
+        site = Site.model_json_schema()
+        slurm = schema["properties"]["slurm"]
+        schema["properties"]["slurm"] = {
+            "$ref": "#/$defs/Site",
+            "description": slurm["description"],
+        }
+        # a definition with the same name has the same content in both
+        schema["$defs"] = {**site.pop("$defs"), **schema["$defs"], "Site": site}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:dlperf-slurm:{__version__}:{kind}",
+        **schema,
+    }

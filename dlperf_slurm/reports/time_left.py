@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Optional
 
-from dlperf_slurm.jobs.durations import write_duration
 from dlperf_slurm.jobs.manifest import Manifest
+from dlperf_slurm.plain_text import write_duration
 
 
 class TimeLeft:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dlperf_slurm.config.folders import PACKAGE, evict_oldest, find_cache_dir, make_cache_dir
+from dlperf_slurm.config.folders import PACKAGE, evict_oldest, find_cache_dir, make_private_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.results.footnotes import FootnoteTemplate
@@ -62,7 +62,7 @@ def store_entry(kind: str, name: str, made_of: object, value: Any) -> str:
     content = stream.getbuffer()
     content[:_DIGEST_BYTES] = _digest(made_of, content[_DIGEST_BYTES:])
     try:
-        write_file(make_cache_dir(kind) / name, content, mode=0o600)
+        write_file(make_private_dir(find_cache_dir(), kind) / name, content, mode=0o600)
     except (OSError, InputError) as error:
         return str(error)
     return ""

@@ -10,10 +10,10 @@ from typing import Optional
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.durations import write_duration
 from dlperf_slurm.jobs.markers import NO_START, list_markers, read_marker
 from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.jobs.run_directory import Run, RunTask, list_run_ids, open_run
+from dlperf_slurm.plain_text import write_duration
 from dlperf_slurm.stats.median import compute_median
 
 # only the newest runs are read: a results folder may have thousands

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 
 import tomli_w
 
-from dlperf_slurm.config.layers import SettingsLayer
 from dlperf_slurm.config.overrides import get_job_kind
 from dlperf_slurm.config.site import Site, merge_site_layers
 from dlperf_slurm.config.toml_tables import TomlFile, parse_assignment, read_toml, validate_file
-from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, compute_tasks_per_job
@@ -71,7 +69,7 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         groups = _find_groups(run, group_ids, after)
         scripts = render_changes(run.path, run.path, run.manifest, groups, after)
         if changes:
-            append_event(run.path, Event(AMENDED, format_now(), detail="; ".join(changes)))
+            append_event(run.path, Event(AMENDED, detail="; ".join(changes)))
             amended = (*run.manifest.amended, *changes)
             run = run._replace(
                 manifest=dataclasses.replace(
@@ -89,14 +87,12 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
 def _merge(run: Run, assignments: Sequence[str]) -> Site:
     """Return the run's site with the values of `--set`; raises InputError with all problems."""
     path = run.path / SITE_FILE
-    merged, _ = merge_site_layers(
-        [SettingsLayer(read_toml(path)), *map(_read_assignment, assignments)]
-    )
+    merged, _ = merge_site_layers([read_toml(path), *map(_read_assignment, assignments)])
     return validate_file(Site, TomlFile(str(path), "", merged))
 
 
-def _read_assignment(text: str) -> SettingsLayer:
-    layer = SettingsLayer(parse_assignment(text))
+def _read_assignment(text: str) -> TomlFile:
+    layer = parse_assignment(text)
     for key in layer.data:
         if key not in AMENDABLE:
             raise InputError(

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
@@ -118,6 +117,6 @@ def _journal(run: Run, array_job_ids: Sequence[str], warn: Callable[[str], None]
     `warn` gets the error if the journal cannot be written.
     """
     try:
-        append_reserved(run.path, Event(CANCELLED, format_now(), detail=" ".join(array_job_ids)))
+        append_reserved(run.path, Event(CANCELLED, detail=" ".join(array_job_ids)))
     except JournalError as error:
         warn(str(error))

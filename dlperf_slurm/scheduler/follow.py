@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, JournalError
 from dlperf_slurm.jobs.journal import TRACKED, Event, append_event
 from dlperf_slurm.scheduler.state import STAGED, TaskState
@@ -102,6 +101,6 @@ def _check_deleted(run_dir: Path, folder: Optional[tuple[int, int]]) -> None:
 def _journal_calls(tracker: Tracker) -> None:
     calls = json.dumps(tracker.watcher.calls, sort_keys=True)
     try:
-        append_event(tracker.run.path, Event(TRACKED, format_now(), detail=calls))
+        append_event(tracker.run.path, Event(TRACKED, detail=calls))
     except JournalError as error:
         tracker.journal_error = str(error)

@@ -9,18 +9,14 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from dlperf_slurm.config.folders import get_host_name
-from dlperf_slurm.contract.times import format_now, parse_time
+from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
 from dlperf_slurm.scheduler.state import UNKNOWN, QueueRow
 from dlperf_slurm.scheduler.task_facts import TaskFacts
 
 
 class GracePeriod:
-    """The time since each missing array task was first seen missing, kept in the journal.
-
-    Missing: unknown to the scheduler, and not marked as ended. Only events of this host start the
-    time, because clocks of hosts differ.
-    """
+    """The time since each missing array task was first seen missing, kept in the journal."""
 
     def __init__(self, lost_after_seconds: float, events: Sequence[Event]) -> None:
         own = get_host_name()
@@ -40,8 +36,7 @@ class GracePeriod:
     def is_over(self, facts: TaskFacts) -> bool:
         """Return whether a task has been missing for longer than the grace period.
 
-        It then counts as LOST. Missing: unknown to the scheduler, or COMPLETED without a file that
-        says that the script ended. The first call for a missing task adds an event, so that later
+        It then counts as LOST. The first call for a missing task adds an event, so that later
         processes continue the count. If this host submitted the task, and no marker of its job
         script says that it started or ended, the count begins at submission.
         """
@@ -66,7 +61,6 @@ class GracePeriod:
     def _note(self, facts: TaskFacts, state: str) -> Event:
         event = Event(
             UNMARKED,
-            format_now(),
             group_id=facts.task.group_id,
             array_job_id=facts.array_job_id,
             array_task_id=facts.task.array_task_id,

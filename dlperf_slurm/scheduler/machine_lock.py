@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.config.folders import find_cache_dir, get_host_name, make_cache_dir
+from dlperf_slurm.config.folders import find_cache_dir, get_host_name, make_private_dir
 from dlperf_slurm.errors import SchedulerError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def open_own_folder() -> Iterator[int]:
     if descriptor is None:
         cached = find_cache_dir() / get_host_name()
         with contextlib.suppress(OSError):
-            make_cache_dir(cached.name)
+            make_private_dir(cached.parent, cached.name)
         descriptor = _open_own(cached)
     if descriptor is None:
         raise SchedulerError(

@@ -58,10 +58,6 @@ class QueueLine(NamedTuple):
     user_id: str = ""
     script: str = ""
 
-    @property
-    def is_waiting_or_running(self) -> bool:
-        return self.row.state not in FINAL_STATES | {REVOKED}
-
     def list_ids(self) -> Iterator[str]:
         """Yield the ids of the array tasks, such as "7_3".
 
@@ -169,8 +165,7 @@ class QueueWatcher:
         return {
             job_id: row.state
             for job_id, row in self.queue.items()
-            if row.state not in FINAL_STATES | {REVOKED}
-            and slurm_client.is_job_id(job_id.partition("_")[0])
+            if row.is_waiting_or_running and slurm_client.is_job_id(job_id.partition("_")[0])
         }
 
     def count_jobs(self) -> int:
@@ -179,7 +174,7 @@ class QueueWatcher:
         own = [line for line in self._lines if line.user_id == str(os.geteuid())]
         return sum(
             sum(map(len, tasks))
-            for _, tasks in {line[:2] for line in own if line.is_waiting_or_running}
+            for _, tasks in {line[:2] for line in own if line.row.is_waiting_or_running}
         )
 
     def find_array_job_id(self) -> Optional[str]:

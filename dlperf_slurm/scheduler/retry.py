@@ -1,5 +1,6 @@
 """Stage further attempts of array tasks that failed or were lost, beside the old attempts."""
 
+import itertools
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,8 +40,7 @@ from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.follow import AWAY_SECONDS
-from dlperf_slurm.scheduler.shared_allocation import is_before_its_turn
-from dlperf_slurm.scheduler.state import COMPLETED, FAILED, PREEMPTED, TaskState
+from dlperf_slurm.scheduler.state import COMPLETED, FAILED, JOB_ENDED_EARLY, PREEMPTED, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 # messages of srun, slurmstepd and our script if a launch failed, and failures without a message,
@@ -159,7 +159,7 @@ def _count_needed(run: Run, tasks: Sequence[RunTask]) -> int:
 
 def _count_tries(state: TaskState, limits: Retry) -> int:
     """Return how many further attempts the limits allow for a task, by the cause of its failure."""
-    if is_before_its_turn(state):
+    if state.is_final and state.detail == JOB_ENDED_EARLY:
         # no limit: each shared job that ends early has run at least one array task
         return state.task.attempt
     if state.state in (NODE_FAIL, UNHEALTHY):
@@ -229,8 +229,5 @@ def read_site(run: Run) -> Site:
 
 def _choose_suffix(run: Run) -> str:
     """Return a suffix such as "-try2" for ids of new groups, which no group of the run has yet."""
-    taken = run.list_group_ids()
-    number = 2
-    while any(f"-try{number}" in group_id for group_id in taken):
-        number += 1
-    return f"-try{number}"
+    taken = "\n".join(run.list_group_ids())
+    return next(f"-try{n}" for n in itertools.count(2) if f"-try{n}" not in taken)

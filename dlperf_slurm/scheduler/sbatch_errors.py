@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.journal import REFUSED, Event, append_event
 from dlperf_slurm.jobs.run_directory import Run
@@ -77,7 +76,7 @@ def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
             if any(sign in str(error) for sign in IMPOSSIBLE):
                 problems[group_id] = str(error)
     for group_id, problem in problems.items():
-        append_event(run.path, Event(REFUSED, format_now(), group_id=group_id, detail=problem))
+        append_event(run.path, Event(REFUSED, group_id=group_id, detail=problem))
     if problems:
         lines = (f"{group_id} cannot run: {problem}" for group_id, problem in problems.items())
         raise SchedulerError(

@@ -20,12 +20,13 @@ cancelled  the journal says that `cancel` was asked to end this job.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from dlperf_slurm.jobs import markers
 from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY
+from dlperf_slurm.jobs.markers import NO_MARKERS, MarkerState
 from dlperf_slurm.jobs.run_directory import RunTask
 
 CANCELLED = "CANCELLED"
@@ -95,6 +96,11 @@ class QueueRow(NamedTuple):
     @property
     def is_final(self) -> bool:
         return self.state in FINAL_STATES
+
+    @property
+    def is_waiting_or_running(self) -> bool:
+        """Whether this cluster has the job in its queue."""
+        return self.state not in FINAL_STATES | {REVOKED}
 
 
 class StateRule(NamedTuple):
@@ -256,3 +262,47 @@ def needs_record(files: StartFiles, row: Optional[QueueRow], has_ended_before: b
 def count_states(states: Sequence[TaskState]) -> dict[str, int]:
     """Count the array tasks by state: name of each state that occurs -> number of tasks."""
     return dict(Counter(state.state for state in states))
+
+
+JOB_ENDED_EARLY = "the shared job ended before this array task started"
+_SAME_FOR_ALL = REQUEUED_STATES | {"", PENDING, UNKNOWN, COMPLETED, CANCELLED}
+
+
+def get_row_of_array_task(
+    row: QueueRow, has_started: bool, is_over: bool, has_job_begun: bool
+) -> QueueRow:
+    """Derive an array task's own queue row from `row`, that of the job it shares with others.
+
+    `is_over`: the job went on to its next array task. `has_job_begun`: it has started one at least.
+
+    array task       job                                            row
+    over             any                                            FAILED
+    started          any                                            the job's
+    not started      waits, completed, cancelled, unknown,          the job's
+                     not asked
+    not started      runs                                           PENDING
+    not started      ended early, had begun                         the job's, JOB_ENDED_EARLY
+    not started      ended early, had not begun                     the job's
+    """
+    if is_over:
+        return row._replace(state=FAILED, reason="")
+    if has_started or row.state in _SAME_FOR_ALL:
+        return row
+    if row.state not in FINAL_STATES:
+        return row._replace(state=PENDING, reason="")
+    return row._replace(reason=JOB_ENDED_EARLY) if has_job_begun else row
+
+
+def find_begun_jobs(
+    tasks: Sequence[RunTask], markers: Mapping[str, MarkerState]
+) -> set[tuple[str, int]]:
+    """Return the shared jobs (group id, index) that have started at least one of their array tasks.
+
+    `markers` has (start number, kind) of each marker, by array task such as "2n8g.17".
+    """
+    return {
+        task.job
+        for task in tasks
+        if task.shared_job is not None
+        and any(kind == "started" for _, kind in markers.get(task.marker, NO_MARKERS))
+    }

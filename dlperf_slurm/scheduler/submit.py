@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Optional
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files.archive_lookup import has_file
 from dlperf_slurm.jobs.journal import (
@@ -114,7 +113,7 @@ def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
     """Read a group's time limit and its warning from the run's site; raises InputError."""
     from dlperf_slurm.config.overrides import get_job_kind
     from dlperf_slurm.config.site import read_frozen_site
-    from dlperf_slurm.jobs.grouping import get_warning_seconds
+    from dlperf_slurm.jobs.sbatch_options import get_warning_seconds
 
     axes = {case.case_id: case.axes for case in run.manifest.cases}
     kind = get_job_kind(axes[run.read_tasks(group_id)[0].case_id])
@@ -196,14 +195,14 @@ def submit_group(
     JournalError, or InputError if a file that the jobs need is missing.
     """
     submit = _prepare(run, group_id, lock, awaited)
-    append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
+    append_event(run.path, Event(SUBMITTING, group_id=group_id))
     array_job_id, refusal = _call_sbatch(run, group_id, submit)
     if array_job_id:
         _journal_submitted(run, group_id, array_job_id)
         return array_job_id, ""
     # without this event a later submission looks the job up, as the last event is SUBMITTING
     with contextlib.suppress(JournalError):
-        append_event(run.path, Event(REFUSED, format_now(), group_id=group_id, detail=refusal))
+        append_event(run.path, Event(REFUSED, group_id=group_id, detail=refusal))
     return "", refusal
 
 
@@ -227,7 +226,7 @@ def _call_sbatch(run: Run, group_id: str, submit: Callable[[], str]) -> tuple[st
 
 def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
     # squeue is called with --user, and other users of the group may resume the run
-    event = Event(SUBMITTED, format_now(), group_id, array_job_id, detail=str(os.geteuid()))
+    event = Event(SUBMITTED, group_id=group_id, array_job_id=array_job_id, detail=str(os.geteuid()))
     try:
         append_reserved(run.path, event)
     except JournalError as error:

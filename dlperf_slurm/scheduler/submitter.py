@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import JournalError, SchedulerError
@@ -30,6 +31,7 @@ from dlperf_slurm.scheduler.submit import (
 )
 
 AGAIN_SECONDS = 10.0
+Answer = TypeVar("Answer")
 
 
 class Submitter:
@@ -84,19 +86,8 @@ class Submitter:
         SchedulerError if the scheduler does not answer, can never run a group, or another process
         is submitting the run; JournalError, before any sbatch, for a full disk.
         """
-        deadline = time.monotonic() + self.retry_seconds
-        while True:
-            try:
-                self._submit_once()
-                self._moved = time.monotonic()
-                return
-            except JournalError:
-                raise
-            except SchedulerError as error:
-                if time.monotonic() > deadline or not is_no_answer(str(error)):
-                    raise
-                self._report(describe_silence(error))
-                time.sleep(AGAIN_SECONDS)
+        ask_until_answered(self._submit_once, self.retry_seconds, self._report)
+        self._moved = time.monotonic()
 
     def submit_waiting(self) -> None:
         """Submit the groups that wait for a free queue slot.
@@ -270,9 +261,24 @@ class Submitter:
             )
 
 
-def describe_silence(error: SchedulerError) -> str:
-    """Return a line that says that the scheduler does not respond, with its error message."""
-    return f"the scheduler does not respond, trying again: {error}".split("\n")[0]
+def ask_until_answered(
+    ask: Callable[[], Answer], retry_seconds: float, report: Callable[[str], None]
+) -> Answer:
+    """Call a function that asks the scheduler; again for `retry_seconds` while there is no answer.
+
+    `report` gets a line before each further call. Raises the function's own errors.
+    """
+    deadline = time.monotonic() + retry_seconds
+    while True:
+        try:
+            return ask()
+        except JournalError:
+            raise
+        except SchedulerError as error:
+            if time.monotonic() > deadline or not is_no_answer(str(error)):
+                raise
+            report(f"the scheduler does not respond, trying again: {error}".split("\n")[0])
+            time.sleep(AGAIN_SECONDS)
 
 
 def _describe_wait(group_id: str, words: str) -> str:

@@ -1,11 +1,10 @@
 """A run -> the state of each array task, from one scheduler call per poll and the run's files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from dlperf_slurm import slurm_client
-from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs.attempts import AttemptValidity, fingerprint_attempt, validate_attempt
 from dlperf_slurm.jobs.journal import (
@@ -31,10 +30,8 @@ from dlperf_slurm.jobs.markers import (
     read_marker,
 )
 from dlperf_slurm.jobs.run_directory import Run, RunTask, make_job_name
-from dlperf_slurm.scheduler.failure_reasons import describe_state
 from dlperf_slurm.scheduler.grace_period import GracePeriod
 from dlperf_slurm.scheduler.queue import ProcessWatcher, QueueWatcher, make_watcher
-from dlperf_slurm.scheduler.shared_allocation import find_begun_jobs, get_row_of_array_task
 from dlperf_slurm.scheduler.state import (
     COMPLETED,
     COMPLETING,
@@ -44,9 +41,11 @@ from dlperf_slurm.scheduler.state import (
     StartFiles,
     TaskState,
     classify_row,
+    find_begun_jobs,
+    get_row_of_array_task,
     needs_record,
 )
-from dlperf_slurm.scheduler.task_facts import TaskFacts, read_files
+from dlperf_slurm.scheduler.task_facts import TaskFacts, describe_state, read_files
 
 
 class CachedState(NamedTuple):
@@ -115,9 +114,10 @@ class Tracker:
         missing, because all records would seem to be gone.
         """
         (self.run.path / MANIFEST_FILE).stat()
-        unfinished = list(self._list_unfinished())
-        if unfinished and (ask_scheduler or isinstance(self.watcher, ProcessWatcher)):
-            self._ask_scheduler(unfinished)
+        cached = map(self._cache.get, self._markers)
+        is_unfinished = any(one is None or one.state.state != COMPLETED for one in cached)
+        if is_unfinished and (ask_scheduler or isinstance(self.watcher, ProcessWatcher)):
+            self._ask_scheduler()
         seen = self._folder.read()
         self._begun_jobs = find_begun_jobs(self.tasks, seen)
         states = [
@@ -138,24 +138,14 @@ class Tracker:
                     self.watcher.job_names.add(make_job_name(self.run.run_id, event.group_id))
         return len(self.array_job_ids) > count
 
-    def _list_unfinished(self) -> Iterator[tuple[RunTask, bool]]:
-        """Yield each array task that is not COMPLETED, with True if it ended in another state."""
-        for task, marker in zip(self.tasks, self._markers):
-            cached = self._cache.get(marker)
-            if cached is None or cached.state.state != COMPLETED:
-                yield task, cached is not None and cached.state.is_final
-
-    def _ask_scheduler(self, unfinished: Sequence[tuple[RunTask, bool]]) -> None:
-        """Call the scheduler once for all unfinished tasks; store an error in `scheduler_error`.
-
-        Each task of `unfinished` has True if it ended in a state other than COMPLETED.
-        """
-        jobs = {
-            task: self._owners.get(task.marker) or self.array_job_ids.get(task.group_id, "")
-            for task, is_final in unfinished
-            if not is_final
+    def _ask_scheduler(self) -> None:
+        """Call the scheduler once for all tasks without a final state; note `scheduler_error`."""
+        self.watcher.followed = {
+            task.get_job_id(job_id)
+            for task, marker in zip(self.tasks, self._markers)
+            if (job_id := self._owners.get(marker) or self.array_job_ids.get(task.group_id))
+            and ((cached := self._cache.get(marker)) is None or not cached.state.is_final)
         }
-        self.watcher.followed = {task.get_job_id(job_id) for task, job_id in jobs.items() if job_id}
         try:
             self.watcher.update()
             self.poll_count += 1
@@ -362,7 +352,6 @@ def _make_event(cached: CachedState) -> Event:
     state = cached.state
     return Event(
         STATE,
-        format_now(),
         group_id=state.task.group_id,
         array_job_id=state.array_job_id,
         array_task_id=state.task.array_task_id,

@@ -11,7 +11,7 @@ from history_runs import stage_seven
 from support.local_runs import make_temp_dir
 
 from dlperf_slurm.config.site import LoadedSite
-from dlperf_slurm.jobs.plan import resolve
+from dlperf_slurm.jobs.plan import PlannedMatrix, resolve
 from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
@@ -93,7 +93,9 @@ def small_run(tmp_path_factory) -> Path:
     python.touch()
     site = make_site(environments={"pytorch": {"venv": str(python.parents[1])}})
     plan = resolve(expand_matrix(file), site, max_array_size=1001)
-    return stage_run(folder, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"]).path
+    return stage_run(
+        folder, PlannedMatrix(file, LoadedSite("tiny", site, {}), plan), ["dlperf-slurm"]
+    ).path
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
-from dlperf_slurm.jobs.plan import resolve
+from dlperf_slurm.jobs.plan import PlannedMatrix, resolve
 from dlperf_slurm.jobs.run_directory import CODE_DIR, open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
@@ -62,7 +62,9 @@ def stage_seven(folder):
     file = read_matrix(write_matrix(MATRIX, folder / "matrix.toml"))
     site = make_site()
     plan = resolve(expand_matrix(file), site, max_array_size=1001)
-    path = stage_run(folder, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"]).path
+    path = stage_run(
+        folder, PlannedMatrix(file, LoadedSite("tiny", site, {}), plan), ["dlperf-slurm"]
+    ).path
     shutil.rmtree(path / CODE_DIR)
     return path
 

@@ -6,8 +6,8 @@ import pytest
 from builders import make_group, make_matrix_case, make_site
 from golden import GOLDEN, assert_launches_are_golden
 
-from dlperf_slurm.config.datasets import DatasetLocation
 from dlperf_slurm.config.job_settings import Container
+from dlperf_slurm.config.site import DatasetLocation
 from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.axes import FOLDER
 from dlperf_slurm.errors import InputError

@@ -6,8 +6,7 @@ from support.problems import assert_problem
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import choose_site_file
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.matrix.schema import make_schema
+from dlperf_slurm.matrix.file import make_schema, read_matrix
 from dlperf_slurm.provision import copy_examples
 
 

@@ -34,6 +34,10 @@ class CheckResult:
         """Whether the check passed."""
         return self.status == "ok"
 
+    def at(self, place: str) -> "CheckResult":
+        """Return the result with the one place that it concerns."""
+        return replace(self, places=(place,))
+
     def __str__(self) -> str:
         shown = ", ".join(self.places[:MAX_PLACES])
         rest = len(self.places) - MAX_PLACES
@@ -43,14 +47,12 @@ class CheckResult:
         return f"{line}; {self.remedy}" if self.remedy else line
 
 
-def make_fault(
-    what: str, where: str, words: str, remedy: str, decider: Decider = ""
-) -> CheckResult:
-    """Return the result of a failed check of the subject `what`, with the place `where`.
+def make_fault(what: str, words: str, remedy: str, decider: Decider = "") -> CheckResult:
+    """Return the result of a failed check of the subject `what`, without a place.
 
     `words` is the message, `remedy` what to do; `decider`, such as "sbatch", is as in CheckResult.
     """
-    return CheckResult("fault", what, (where,), words, remedy, decider)
+    return CheckResult("fault", what, (), words, remedy, decider)
 
 
 def merge_places(findings: Iterable[CheckResult]) -> list[CheckResult]:

@@ -96,7 +96,7 @@ def choose_probes(plan: Plan, site: Site) -> list[Probe]:
     probes = []
     for case in largest.values():
         topology = shrink(case.topology)
-        job_site = resolve_for_probe(site, get_job_kind(case.axes), topology)
+        job_site = resolve_for_probe(site, get_job_kind(case.axes))
         axes = replace(case.axes, topology=str(topology), batch_size_per_device=1)
         probes.append(Probe(replace(case, axes=axes), job_site))
     return probes
@@ -112,7 +112,7 @@ def shrink(topology: Topology) -> Topology:
     return Topology(1, min(RANKS, topology.devices_per_node))
 
 
-def resolve_for_probe(site: Site, kind: JobKind, topology: Topology) -> Site:
+def resolve_for_probe(site: Site, kind: JobKind) -> Site:
     """Return the site resolved for a kind of job, with unshared jobs of at most LIMIT_MINUTES."""
     job_site = site.resolve(kind)
     minutes = min(LIMIT_MINUTES, job_site.get_time_limit_minutes(kind.topology))

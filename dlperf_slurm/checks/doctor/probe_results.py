@@ -100,34 +100,32 @@ def evaluate_probe(probe: Probe, end: JobEnd, start: Path, folder: Path) -> list
     answers = read_answers(start)
     if end.refusal:
         remedy = "correct partition, account or directives in the site file"
-        return [make_fault("probe job", probe.name, end.refusal, remedy)]
+        return [make_fault("probe job", end.refusal, remedy).at(probe.name)]
     left = []
     if end.left:
         words = f"the job was not cancelled; the last known state is {end.state}"
         left = [CheckResult("undecided", "probe job", (probe.name,), words, f"`{end.left}`")]
     if not answers:
-        return [_explain_missing_answers(probe, end, start, folder), *left]
+        missing = _explain_missing_answers(probe, end, start, folder)
+        return [missing.at(probe.name), *left]
     where = f"{probe.name} on {', '.join(sorted({answer.host for answer in answers}))}"
     wrong = [
-        *_check_ranks(probe, answers, start, where),
-        *_check_framework(probe, answers, start, where),
-        *_check_cores(probe, answers, where),
-        *_check_gpus(probe, answers, where),
-        *_check_build(probe, answers, where),
-        *_check_limits(probe, answers, where),
+        *_check_ranks(probe, answers, start),
+        *_check_framework(probe, answers, start),
+        *_check_cores(probe, answers),
+        *_check_gpus(probe, answers),
+        *_check_build(probe, answers),
+        *_check_limits(probe, answers),
     ]
     sound = [
-        CheckResult("ok", "run directory", (where,), "nodes can read and write the run directory"),
-        *([] if wrong else [_describe_success(probe, answers, where)]),
+        CheckResult("ok", "run directory", (), "nodes can read and write the run directory"),
+        *([] if wrong else [_describe_success(answers)]),
     ]
-    return [*sound, *wrong, *left]
+    return [*(finding.at(where) for finding in (*sound, *wrong)), *left]
 
 
-def _describe_success(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> CheckResult:
-    """Return the "ok" result of a probe job: number of ranks, MPI, framework, cores and GPUs.
-
-    `where` names the probe and its hosts, for the line of the result.
-    """
+def _describe_success(answers: Sequence[ProbeAnswer]) -> CheckResult:
+    """Return the "ok" result of a probe job: number of ranks, MPI, framework, cores and GPUs."""
     first = answers[0]
     devices = f"{min(len(answer.cores) for answer in answers)} cores"
     if first.gpus is not None:
@@ -137,46 +135,45 @@ def _describe_success(probe: Probe, answers: Sequence[ProbeAnswer], where: str) 
         devices += f" of compute capability {' and '.join(capabilities)}"
     world = f"one {first.mpi} world" if first.mpi else "one world without MPI"
     words = f"{len(answers)} ranks of {world}, {first.version}, each sees {devices}"
-    return CheckResult("ok", "ranks", (where,), words)
+    return CheckResult("ok", "ranks", (), words)
 
 
 def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Path) -> CheckResult:
     """Return why no rank of a probe job wrote a file: queue, disk, launcher or job script."""
-    name, launcher = probe.name, probe.site.launcher
+    launcher = probe.site.launcher
     if end.state == "UNKNOWN":
         words = f"the end of the job is unknown: {end.reason}"
         return CheckResult(
-            "undecided", "probe job", (name,), words, "run `scontrol ping`, then doctor again"
+            "undecided", "probe job", (), words, "run `scontrol ping`, then doctor again"
         )
     if end.state == "PENDING":
         advice = get_hint(end.reason, "JOB") or "run doctor again with a longer --max-wait"
         done = "could not be" if end.left else "was"
         words = f"the job did not start in time, and {done} cancelled: {end.reason}"
-        return CheckResult("undecided", "probe job", (name,), words, advice)
+        return CheckResult("undecided", "probe job", (), words, advice)
     if not start.is_dir():
         how = f"{end.state} {end.reason}".strip()
         nodes = end.nodes or "a compute node"
         words = f"{folder.parent}: contains no file from the probe job on {nodes} ({how})"
         remedy = "name a folder on a file system that all nodes can read and write, with --results"
-        return make_fault("run directory", name, words, remedy)
+        return make_fault("run directory", words, remedy)
     error = read_last_error(start) or f"job {end.state} {end.reason}"
     if any(word in error for word in ("MPI", "prterun", launcher.name)):
         remedy = (
             f"change launcher.name (now {launcher.name!r}) or launcher.mpi (now {launcher.mpi!r}) "
             "in the site file; `srun --mpi=list` lists the values of launcher.mpi"
         )
-        return make_fault("launcher", name, error, remedy)
+        return make_fault("launcher", error, remedy)
     remedy = f"check setup, modules and [environments.{probe.case.axes.framework}] in the site file"
-    return make_fault("job script", name, error, remedy)
+    return make_fault("job script", error, remedy)
 
 
 def _check_ranks(
-    probe: Probe, answers: Sequence[ProbeAnswer], start: Path, where: str
+    probe: Probe, answers: Sequence[ProbeAnswer], start: Path
 ) -> Iterator[CheckResult]:
     """Yield a fault if the ranks are not one MPI world, or not on the nodes that were requested.
 
-    Their number has to be that of the probe's case. `start` is the folder of the ranks' output, and
-    `where` names the probe and its hosts.
+    Their number has to be that of the probe's case. `start` is the folder of the ranks' output.
     """
     launcher, wanted = probe.site.launcher, probe.case.topology.world_size
     errors = [answer.join_error for answer in answers if answer.join_error]
@@ -186,7 +183,7 @@ def _check_ranks(
         remedy = (
             _advise_on_environment(probe) if is_missing else "change launcher.name in the site file"
         )
-        yield make_fault(what, where, f"ranks do not connect: {errors[0]}", remedy)
+        yield make_fault(what, f"ranks do not connect: {errors[0]}", remedy)
         return
     joined = [answer for answer in answers if answer.rank is not None]
     other = f"current values: launcher.name = {launcher.name!r}, launcher.mpi = {launcher.mpi!r}"
@@ -196,7 +193,7 @@ def _check_ranks(
             "set launcher.mpi to the plug-in of the environment's MPI (`srun --mpi=list` lists "
         )
         remedy += f"the plug-ins); {other}"
-        yield make_fault("MPI", where, words, remedy)
+        yield make_fault("MPI", words, remedy)
     elif len(answers) == wanted and all(answer.world_size == 1 < wanted for answer in joined):
         words = (
             f"each of the {wanted} processes has an MPI_COMM_WORLD of size 1 instead of {wanted}, "
@@ -204,14 +201,14 @@ def _check_ranks(
         )
         remedy = 'set launcher.mpi to the plug-in of that MPI ("pmix" for Open MPI, "pmi2" for '
         remedy += f'MPICH: see `srun --mpi=list`), or launcher.name = "mpirun"; {other}'
-        yield make_fault("MPI", where, words, remedy)
+        yield make_fault("MPI", words, remedy)
     elif len(answers) != wanted or any(answer.world_size != wanted for answer in joined):
         words = (
             f"{wanted} ranks in one world were requested, but {len(answers)} answered, or their "
             "world has another size"
         )
         remedy = f"check launcher.flags and launcher.command in the site file; {other}"
-        yield make_fault("launcher", where, words, remedy)
+        yield make_fault("launcher", words, remedy)
     else:
         counts = {answer.host: 0 for answer in answers}
         for answer in answers:
@@ -220,26 +217,24 @@ def _check_ranks(
             nodes = probe.case.topology.nodes
             words = f"{wanted} ranks should be on {nodes} nodes, but are on {len(counts)}"
             remedy = f"check launcher.flags in the site file; {other}"
-            yield make_fault("launcher", where, words, remedy)
+            yield make_fault("launcher", words, remedy)
 
 
 def _check_framework(
-    probe: Probe, answers: Sequence[ProbeAnswer], start: Path, where: str
+    probe: Probe, answers: Sequence[ProbeAnswer], start: Path
 ) -> Iterator[CheckResult]:
     """Yield a fault if a rank could not import the framework, or ended while it did."""
     errors = [answer.import_error for answer in answers if answer.import_error]
     ended = [answer for answer in answers if answer.rank is not None and not answer.is_done]
     if errors:
-        yield make_fault(
-            "environment", where, errors[0][:MAX_CHARACTERS], _advise_on_environment(probe)
-        )
+        yield make_fault("environment", errors[0][:MAX_CHARACTERS], _advise_on_environment(probe))
     elif ended:
         words = f"a rank ended while it imported {probe.case.axes.framework}: "
         words += read_last_error(start)
-        yield make_fault("environment", where, words, _advise_on_environment(probe))
+        yield make_fault("environment", words, _advise_on_environment(probe))
 
 
-def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
+def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer]) -> Iterator[CheckResult]:
     """Yield a fault if a rank may use fewer CPU cores than the site's `cpus_per_rank`."""
     wanted = probe.site.cpus_per_rank
     for host in sorted({answer.host for answer in answers}):
@@ -252,11 +247,11 @@ def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
             words = f"{whose} {fewest} cores, but {wanted} are requested per rank"
             remedy = f"set cpus_per_rank = {max(1, fewest // shared)}, or change how the launcher "
             remedy += "pins ranks to CPU cores (launcher.flags in the site file)"
-            yield make_fault("cores", where, words, remedy)
+            yield make_fault("cores", words, remedy)
             return
 
 
-def _check_gpus(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
+def _check_gpus(probe: Probe, answers: Sequence[ProbeAnswer]) -> Iterator[CheckResult]:
     """Yield a fault if ranks see too few GPUs, or share one."""
     known = [answer for answer in answers if answer.gpus is not None]
     if probe.site.device != "cuda" or not known:
@@ -272,15 +267,15 @@ def _check_gpus(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Ite
             f"and whether {probe.case.axes.framework} is built for these GPUs; to run ranks on CPU "
             'cores, set device = "cpu"'
         )
-        yield make_fault("devices", where, words, remedy)
+        yield make_fault("devices", words, remedy)
         return
     uuids = [answer.uuid for answer in known if answer.uuid]
     if len(set(uuids)) < len(uuids):
         remedy = "check gpu_request, and launcher.flags (such as --gpus-per-task), in the site file"
-        yield make_fault("devices", where, "ranks share one GPU", remedy)
+        yield make_fault("devices", "ranks share one GPU", remedy)
 
 
-def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> Iterator[CheckResult]:
+def _check_build(probe: Probe, answers: Sequence[ProbeAnswer]) -> Iterator[CheckResult]:
     """Yield faults if the framework's build does not support the nodes' GPUs or driver.
 
     Also checks the site's `compute_capability` against that of the GPUs.
@@ -295,7 +290,7 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
             f"{told}"
         )
         remedy = f"set compute_capability = {capabilities[-1]!r}"
-        yield make_fault("devices", where, words, remedy)
+        yield make_fault("devices", words, remedy)
     pins = find_managed_pins(framework, site)
     if pins is None:
         return
@@ -305,16 +300,14 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer], where: str) -> It
         pins, MachineGpus(oldest, tuple(("", one) for one in capabilities))
     ):
         remedy = f"name an environment of yours under [environments.{framework}] of the site file"
-        yield make_fault("environment", where, problem, remedy)
+        yield make_fault("environment", problem, remedy)
 
 
-def _check_limits(
-    probe: Probe, answers: Sequence[ProbeAnswer], where: str
-) -> Iterator[CheckResult]:
+def _check_limits(probe: Probe, answers: Sequence[ProbeAnswer]) -> Iterator[CheckResult]:
     """Yield faults if a rank's limits of open files, locked memory or shared memory are too low.
 
     Also yields an "undecided" result if InfiniBand ports or network interfaces differ between
-    nodes. `where` names the probe and its hosts.
+    nodes.
     """
     is_one_node = probe.case.topology.nodes == 1
     told = [answer.limits for answer in answers if answer.limits]
@@ -325,7 +318,7 @@ def _check_limits(
         words = f"a rank may open {min(files)} files; NCCL and data loaders need {LEAST_OPEN_FILES}"
         is_local = probe.site.scheduler == "local"
         setting = "the hard limit (`ulimit -Hn`)" if is_local else "LimitNOFILE of slurmd.service"
-        yield make_fault("open files", where, words, f"raise {setting}")
+        yield make_fault("open files", words, f"raise {setting}")
     locked = [
         int(value)
         for one in told
@@ -338,12 +331,12 @@ def _check_limits(
         remedy = (
             "set LimitMEMLOCK=infinity of slurmd.service, or --ulimit memlock=-1 of a container"
         )
-        yield make_fault("locked memory", where, words, remedy)
+        yield make_fault("locked memory", words, remedy)
     small = min((a.shm_mib for a in answers if a.limits), default=LEAST_SHM_MIB)
     if small < LEAST_SHM_MIB:
         words = f"/dev/shm has {small} MiB; NCCL and data loaders need {LEAST_SHM_MIB}"
         remedy = "for a container, set --ipc=host or --shm-size=8g in its options"
-        yield make_fault("shared memory", where, words, remedy)
+        yield make_fault("shared memory", words, remedy)
     for name in ("infiniband", "network"):
         by_host = {answer.host: answer.limits.get(name, "") for answer in answers if answer.limits}
         if len({*by_host.values()}) > 1:
@@ -352,7 +345,7 @@ def _check_limits(
                 "select the same ports on all nodes with NCCL_IB_HCA or NCCL_SOCKET_IFNAME in "
                 "[env] of the site file"
             )
-            yield CheckResult("undecided", name, (where,), words, remedy)
+            yield CheckResult("undecided", name, (), words, remedy)
 
 
 def _list_capabilities(answers: Sequence[ProbeAnswer]) -> list[str]:

@@ -34,11 +34,11 @@ def check_request(group: Group, site: Site, survey: Survey) -> list[CheckResult]
     if site.reservation or site.clusters or any(map(_ELSEWHERE.match, site.directives)):
         return []
     names = _find_partition_names(site, survey)
-    known = [found for found in map(survey.find_partition, names) if found is not None]
+    known = [found for name in names for found in survey.partitions if found.name == name]
     findings = [
-        *_check_names(group, survey, names),
-        *_check_account(group, site, survey, known),
-        *_check_mpi(group, site, survey),
+        *_check_names(survey, names),
+        *_check_account(site, survey, known),
+        *_check_mpi(site, survey),
     ]
     # with several partitions, one that fits is enough
     qos = survey.find_qos(find_qos_name(site, survey))
@@ -51,7 +51,7 @@ def check_request(group: Group, site: Site, survey: Survey) -> list[CheckResult]
     ] or [list(_check_qos_limits(group, site, survey, None))]
     if all(in_each):
         findings += in_each[0]
-    return findings
+    return [finding.at(group.group_id) for finding in findings]
 
 
 def find_option(site: Site, name: str) -> Optional[str]:
@@ -76,51 +76,50 @@ def _find_partition_names(site: Site, survey: Survey) -> list[str]:
     chosen = find_option(site, "partition")
     if chosen is not None:
         return chosen.split(",")
-    default = survey.default_partition
-    return [default.name] if default else []
+    return [known.name for known in survey.partitions if known.is_default][:1]
 
 
-def _check_names(group: Group, survey: Survey, names: list[str]) -> Iterator[CheckResult]:
+def _check_names(survey: Survey, names: list[str]) -> Iterator[CheckResult]:
     """Yield a fault for each partition in `names` that does not exist, or if `names` is empty."""
     if not survey.partitions:
         return
     there = [known.name for known in survey.partitions]
     if not names:
         words = "the site file names no partition, and this cluster has no default partition"
-        yield _refuse("partition", group.group_id, words, _set("partition", there))
+        yield _refuse("partition", words, _set("partition", there))
     for name in names:
         if name not in there:
             words = f"this cluster has no partition {name!r}{suggest(name, there)}"
-            yield _refuse("partition", group.group_id, words, _set("partition", there))
+            yield _refuse("partition", words, _set("partition", there))
 
 
 def _check_account(
-    group: Group, site: Site, survey: Survey, partitions: list[Partition]
+    site: Site, survey: Survey, partitions: list[Partition]
 ) -> Iterator[CheckResult]:
     """Yield faults if the user may not use the account or QOS, or a partition refuses it."""
     account = find_option(site, "account") or survey.default_account
     if survey.associations and survey.enforced & ENFORCING:
         if account and account not in survey.accounts:
             words = f"you may not charge account {account!r}{suggest(account, survey.accounts)}"
-            yield _refuse("account", group.group_id, words, _set("account", survey.accounts))
+            yield _refuse("account", words, _set("account", survey.accounts))
             return
         qos, allowed = find_option(site, "qos"), survey.list_qos(account)
         if qos and allowed and qos not in allowed:
             words = f"you may not use QOS {qos!r}{suggest(qos, allowed)}"
-            yield _refuse("qos", group.group_id, words, _set("qos", allowed))
+            yield _refuse("qos", words, _set("qos", allowed))
     for partition in partitions:
         if partition.accounts is not None and account and account not in partition.accounts:
             words = f"partition {partition.name} does not allow account {account!r}"
-            yield _hold("account", group.group_id, words, _set("account", list(partition.accounts)))
+            yield _hold("account", words, _set("account", list(partition.accounts)))
 
 
-def _check_mpi(group: Group, site: Site, survey: Survey) -> Iterator[CheckResult]:
+def _check_mpi(site: Site, survey: Survey) -> Iterator[CheckResult]:
     """Yield a fault if srun does not have the MPI plug-in that the site names."""
     launcher, known = site.launcher, survey.mpi_plugins
     is_used = launcher.name == "srun" and launcher.mpi != NO_MPI and site.ranks == MPI
     if is_used and known and launcher.mpi not in known:
         words = f"srun has no MPI plug-in {launcher.mpi!r}"
-        yield make_fault("MPI", group.group_id, words, _set("launcher.mpi", known))
+        yield make_fault("MPI", words, _set("launcher.mpi", known))
 
 
 def _check_partition(
@@ -130,13 +129,13 @@ def _check_partition(
 
     `qos` is that of the job, which may exceed limits of the partition.
     """
-    where, topology, name = group.group_id, group.topology, partition.name
+    topology, name = group.topology, partition.name
     if not partition.is_up:
         words = f"partition {name} starts no jobs at present"
         yield CheckResult(
             "undecided",
             "partition",
-            (where,),
+            (),
             words,
             f"wait until its state is UP: `sinfo -p {name}`",
         )
@@ -146,7 +145,7 @@ def _check_partition(
     if limit is not None and group.job_minutes > limit:
         words = f"partition {name} allows jobs of {limit} min at most; requested: "
         words += f"{group.job_minutes} min"
-        yield _hold("time limit", where, words, _lower_time(site, limit))
+        yield _hold("time limit", words, _lower_time(site, limit))
     if not partition.nodes:
         return
     has_more = "PartitionMaxNodes" in flags
@@ -154,14 +153,14 @@ def _check_partition(
     if topology.nodes > most_nodes:
         most = count_things(most_nodes, "node")
         words = f"partition {name} allows {most} per job at most; needed: {topology.nodes}"
-        yield _hold("nodes", where, words, f"set max_nodes = {most_nodes} in the site file")
+        yield _hold("nodes", words, f"set max_nodes = {most_nodes} in the site file")
         return
     yield from _check_devices(group, site, partition)
 
 
 def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[CheckResult]:
     """Yield faults if too few nodes of a partition have the GPUs, cores or memory of a job."""
-    topology, where = group.topology, group.group_id
+    topology = group.topology
     wanted = topology.devices_per_node
     kinds = list(partition.nodes)
     if site.gpu_request != "none":
@@ -186,7 +185,7 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
                 remedy = _set("gpu_type", types)
             else:
                 remedy = 'use another partition, or set gpu_request = "none"'
-            yield _refuse("devices", where, words, remedy)
+            yield _refuse("devices", words, remedy)
             return
         kinds = fitting
     cores = site.cpus_per_rank * wanted
@@ -201,15 +200,13 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
             if most >= wanted
             else "remove cpus_per_rank from the site file"
         )
-        yield _refuse("cores", where, words, fewer)
+        yield _refuse("cores", words, fewer)
     mib = site.memory_mib_per_node or 0
     if _count([kind for kind in kinds if kind.memory_mib >= mib]) < topology.nodes:
         most = _find_most(kinds, topology.nodes, lambda kind: kind.memory_mib)
         words = f"partition {partition.name} has at most {most} MiB on each of {topology.nodes} "
         words += f"nodes; requested: {mib} MiB"
-        yield _refuse(
-            "memory", where, words, f"set memory_mib_per_node = {most}, or 0 for all memory"
-        )
+        yield _refuse("memory", words, f"set memory_mib_per_node = {most}, or 0 for all memory")
 
 
 def _check_qos_limits(
@@ -223,7 +220,7 @@ def _check_qos_limits(
     by_time, name = _rank_qos(site, survey, partition, "max_minutes")
     if by_time is not None and minutes > by_time:
         words = f"QOS {name} allows jobs of {by_time} min at most; requested: {minutes} min"
-        yield _hold("time limit", group.group_id, words, _lower_time(site, by_time))
+        yield _hold("time limit", words, _lower_time(site, by_time))
     by_count, name = _rank_qos(site, survey, partition, "max_submit")
     limits = {f"QOS {name}": by_count}
     for known in survey.associations:
@@ -236,7 +233,7 @@ def _check_qos_limits(
                 f"set max_array_size = {limit} in the site file, to split the cases into several "
                 "smaller array jobs"
             )
-            yield _hold("queue", group.group_id, words, remedy)
+            yield _hold("queue", words, remedy)
 
 
 def _rank_qos(

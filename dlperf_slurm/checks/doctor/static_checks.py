@@ -69,7 +69,11 @@ def _check_requests(plan: Plan, site: Site, survey: Survey) -> tuple[list[CheckR
 
     Returns the results, and the group_ids about which sbatch was asked.
     """
-    found = _check_groups(plan, survey)
+    found = []
+    for group in plan.groups:
+        job_site = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
+        found += check_request(group, job_site, survey)
+    found = merge_places(found)
     doubted = {
         place
         for finding in found
@@ -102,15 +106,6 @@ def _decide(
     return replace(finding, status="ok", words=f"{finding.words}, but sbatch accepts the job")
 
 
-def _check_groups(plan: Plan, survey: Survey) -> list[CheckResult]:
-    """Compare each array job's request with the cluster's survey; equal results are merged."""
-    found = []
-    for group in plan.groups:
-        job_site = _add_inherited(get_common_site([plan.sites[kind] for kind in group.kinds]))
-        found += check_request(group, job_site, survey)
-    return merge_places(found)
-
-
 def _add_inherited(site: Site) -> Site:
     """Return the site with the options that sbatch takes from SBATCH_ variables of this shell.
 
@@ -139,7 +134,7 @@ def _check_environments(plan: Plan, site: Site) -> Iterator[CheckResult]:
         words = f"no environment at {venv}"
         if is_denied(venv):
             words, remedy = describe_denied(Path(venv)).split("; ")
-        yield make_fault(ENVIRONMENT, framework, words, remedy)
+        yield make_fault(ENVIRONMENT, words, remedy).at(framework)
     names = {kind.framework for kind in places} - {kind.framework for kind in missing}
     if names:
         yield CheckResult("ok", ENVIRONMENT, tuple(sorted(names)), "exists")
@@ -153,15 +148,15 @@ def _check_folder(plan: Plan, results: Path) -> Iterator[CheckResult]:
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         remedy = "give a writable folder with --results"
-        yield make_fault("run directory", str(folder), f"{place} cannot be written", remedy)
+        fault = make_fault("run directory", f"{place} cannot be written", remedy)
+        yield fault.at(str(folder))
         return
     try:
         check_disk_space(folder, plan.cases)
     except InputError as error:
         words = str(error).removeprefix(f"{folder}: ")
-        yield make_fault(
-            "run directory", str(folder), words, "free disk space, or give another --results folder"
-        )
+        remedy = "free disk space, or give another --results folder"
+        yield make_fault("run directory", words, remedy).at(str(folder))
         return
     yield CheckResult("ok", "run directory", (str(folder),), "is writable from this host")
 
@@ -177,13 +172,13 @@ def _test_scripts(groups: list[Group], site: Site) -> list[CheckResult]:
             try:
                 slurm_client.run_client(["sbatch", "--test-only", str(path)], inherit=site.inherit)
             except SchedulerError as error:
-                findings.append(_describe_refusal(group.group_id, str(error)))
+                findings.append(_describe_refusal(str(error)).at(group.group_id))
     if not findings and groups:
         return [CheckResult("ok", "sbatch --test-only", (), f"scripts accepted: {len(groups)}")]
     return merge_places(findings)
 
 
-def _describe_refusal(group_id: str, words: str) -> CheckResult:
+def _describe_refusal(words: str) -> CheckResult:
     """Return the check result for a script that sbatch refused.
 
     Undecided if sbatch may accept it later; `words` is its message.
@@ -191,9 +186,9 @@ def _describe_refusal(group_id: str, words: str) -> CheckResult:
     if is_limit_that_passes(words) or is_no_answer(words):
         remedy = "wait until other jobs of yours end: `squeue --me`"
         remedy = "run `scontrol ping`, then doctor again" if is_no_answer(words) else remedy
-        return CheckResult("undecided", "sbatch --test-only", (group_id,), words, remedy)
+        return CheckResult("undecided", "sbatch --test-only", (), words, remedy)
     if slurm_client.EXPIRED_TOKEN in words:
-        return make_fault("sbatch --test-only", group_id, words, "set SLURM_JWT to a new token")
+        return make_fault("sbatch --test-only", words, "set SLURM_JWT to a new token")
     remedy = "check partition, account, constraint and directives in the site file; "
     remedy += f"to see the job script: `{COMMAND} render`"
-    return make_fault("sbatch --test-only", group_id, words, remedy, "sbatch")
+    return make_fault("sbatch --test-only", words, remedy, "sbatch")

@@ -36,9 +36,13 @@ LOG_FILE = "log"
 class VerificationError(DlperfError):
     """A case of `parity` that failed; the message says why, and where its log is."""
 
+    is_left_out = False
+
 
 class UnsupportedError(VerificationError):
     """A case of `parity` that the framework's adapter does not support."""
+
+    is_left_out = True
 
 
 @dataclass(frozen=True)

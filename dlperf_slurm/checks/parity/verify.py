@@ -9,7 +9,6 @@ from typing import Any
 
 from dlperf_slurm.checks.parity.run_case import (
     RunContext,
-    UnsupportedError,
     VerificationError,
     list_variant,
     read_parity,
@@ -141,8 +140,7 @@ def verify_parity(
         found_dir = run_case(case, workplace, "-compared", references=[expected_dir])
         found, expected = read_parity(found_dir), read_parity(expected_dir)
     except VerificationError as error:
-        is_left_out = isinstance(error, UnsupportedError)
-        return replace(line, problem=str(error), is_left_out=is_left_out)
+        return replace(line, problem=str(error), is_left_out=error.is_left_out)
     problem = find_precision_problem(found)
     return replace(line, checks=compare_frameworks(found, expected), problem=problem, found=found)
 
@@ -179,8 +177,7 @@ def verify_data_parallel(
         found_dir = run_case(pair, workplace, "-compared", references=references)
         found, expected = read_parity(found_dir), read_parity(expected_dir)
     except VerificationError as error:
-        is_left_out = isinstance(error, UnsupportedError)
-        return replace(line, problem=str(error), is_left_out=is_left_out)
+        return replace(line, problem=str(error), is_left_out=error.is_left_out)
     return replace(line, checks=compare_ranks(found, expected), found=found)
 
 

@@ -6,13 +6,15 @@ One module per kind of data; the readers are in `worker.datasets`.
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar, Protocol, Union
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.provision.datasets.progress import report_progress
 from dlperf_slurm.worker.datasets.description import (
     DESCRIPTION_FILE,
     ImageDescription,
@@ -80,3 +82,40 @@ def write_description(folder: Path, description: Union[ImageDescription, TextDes
     """Write the description that readers need, the file dataset.json, to a data set's folder."""
     text = json.dumps(asdict(description), indent=1)
     (folder / DESCRIPTION_FILE).write_text(f"{text}\n", encoding="utf-8")
+
+
+NEWS_SECONDS = 5.0
+
+
+@contextmanager
+def report_progress(
+    folder: Path, report: Callable[[str], None], news_seconds: float = NEWS_SECONDS
+) -> Iterator[None]:
+    """Pass the size of a folder to `report` every `news_seconds` during the `with` block."""
+    is_done = threading.Event()
+    start = time.monotonic()
+
+    def tell() -> None:
+        while not is_done.wait(news_seconds):
+            files, size_bytes = measure(folder)
+            seconds = time.monotonic() - start
+            report(f"{files} files, {size_bytes / 1e6:.1f} MB so far, {seconds:.0f} s")
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        thread.join()
+
+
+def measure(folder: Path) -> tuple[int, int]:
+    """Return the number of files below a folder, and the sum of their sizes in bytes."""
+    sizes = []
+    for path in folder.rglob("*"):
+        # a temporary file may be renamed meanwhile
+        with suppress(OSError):
+            if path.is_file():
+                sizes.append(path.stat().st_size)
+    return len(sizes), sum(sizes)

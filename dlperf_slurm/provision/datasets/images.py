@@ -80,34 +80,23 @@ class ImageRecipe:
                 random = numpy.random.RandomState([self.seed, number, index])
                 class_folder = folder / split / f"class-{index % self.classes:04d}"
                 class_folder.mkdir(parents=True, exist_ok=True)
-                self._write_image(class_folder / f"{split}-{index:08d}.jpeg", fields, random)
+                # three in four images are landscape
+                sides = self.size, max(1, self.size * 3 // 4)
+                width, height = sides if random.randint(4) < LYING else sides[::-1]
+                image = PIL.Image.fromarray(draw_image(fields, width, height, random))
+                image.save(class_folder / f"{split}-{index:08d}.jpeg", quality=JPEG_QUALITY)
         origin = f"dlperf_slurm {__version__}: random synthetic images, seed {self.seed}"
         write_description(folder, ImageDescription(name="images", origin=origin))
         return f"{self.train} training and {self.val} validation images of {self.classes} classes"
 
-    def _write_image(self, path: Path, fields: "Fields", random: numpy.random.RandomState) -> None:
-        """Draw one image, three in four of them landscape, and save it as JPEG."""
-        sides = self.size, max(1, self.size * 3 // 4)
-        width, height = sides if random.randint(4) < LYING else sides[::-1]
-        pixels = draw_image(fields, width, height, random)
-        PIL.Image.fromarray(pixels).save(path, quality=JPEG_QUALITY)
 
+def make_fields(least_side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
+    """Make periodic random fields with mean 0 and deviation 1: float32 [field, side, side].
 
-@dataclass(frozen=True)
-class Fields:
-    """Periodic random fields with mean 0 and deviation 1: float32 [field, side, side]."""
-
-    values: "NDArray[Any]"
-
-    @property
-    def side(self) -> int:
-        return int(self.values.shape[1])
-
-
-def make_fields(least_side: int, random: numpy.random.RandomState) -> Fields:
-    """Make FIELDS random fields; their side is the next power of two >= `least_side` pixels."""
+    Their side is the next power of two >= `least_side` pixels.
+    """
     side = 1 << (least_side - 1).bit_length()
-    return Fields(numpy.stack([_make_field(side, random) for _ in range(FIELDS)]))
+    return numpy.stack([_make_field(side, random) for _ in range(FIELDS)])
 
 
 def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
@@ -125,7 +114,7 @@ def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
 
 
 def draw_image(
-    fields: Fields, width: int, height: int, random: numpy.random.RandomState
+    fields: "NDArray[Any]", width: int, height: int, random: numpy.random.RandomState
 ) -> "NDArray[Any]":
     """Draw a random image as a sum of sections of the fields, cut out at random positions.
 
@@ -133,8 +122,8 @@ def draw_image(
     """
 
     def draw() -> "NDArray[Any]":
-        field = fields.values[random.randint(FIELDS)]
-        upper, left = random.randint(fields.side, size=2)
+        field = fields[random.randint(FIELDS)]
+        upper, left = random.randint(len(field), size=2)
         rows = field.take(numpy.arange(upper, upper + height), axis=0, mode="wrap")
         return rows.take(numpy.arange(left, left + width), axis=1, mode="wrap")
 

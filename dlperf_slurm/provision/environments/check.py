@@ -137,10 +137,10 @@ def _list_system_problems(pins: Pins, state: State) -> list[str]:
             problems.append(describe_missing_python(pins.pythons))
         else:
             problems.append(f"{state}: {get_creation_command(pins.framework, pins.device)}")
-    for need in pins.needs:
-        missing = find_missing_programs(need.program)
+    for program, reason in pins.needs:
+        missing = find_missing_programs(program)
         if missing:
-            problems.append(f"{need.reason}: {missing}")
+            problems.append(f"{reason}: {missing}")
     return problems
 
 

@@ -150,35 +150,33 @@ def _make_environment(
     if interpreter is None:
         raise EnvironmentMissingError(f"{pins.name}: {describe_missing_python(pins.pythons)}")
     start = time.monotonic()
-    _make_venv(installation, interpreter)
+    # the stamp is removed first, since `venv --clear` may be interrupted
+    (installation.environment / STAMP_FILE).unlink(missing_ok=True)
+    title = f"virtual environment with Python {interpreter.version} ({interpreter.path})"
+    command = [interpreter.path, "-I", "-m", "venv", "--clear", str(installation.environment)]
+    installation.run_step(title, command)
     _install_packages(installation, pins, has_any_build, cpu_index)
-    for package in pins.built:
-        _install_built(installation, pins.find_requirement(package), interpreter)
+    built = tuple(f"{package}==" for package in pins.built)
+    for requirement in (line for line in pins.requirements if line.startswith(built)):
+        _install_built(installation, requirement, interpreter)
     shorten_start_of_mpi(installation.environment)
     if pins.cuda:
         link_libraries(installation, pins.libraries_folder, pins.cuda_libraries)
     else:
         make_stubs(installation, pins.module, pins.cuda_libraries)
     seconds = time.monotonic() - start
-    stamp = Stamp(pins.stamp, interpreter.version, round(seconds, 1), measure_mib(installation))
+    # the unit of st_blocks is 512 bytes on any file system (stat(2))
+    blocks = sum(path.lstat().st_blocks for path in installation.environment.rglob("*"))
+    stamp = Stamp(pins.stamp, interpreter.version, round(seconds, 1), blocks * 512 >> 20)
     write_file(installation.environment / STAMP_FILE, json.dumps(asdict(stamp)).encode())
     installation.report_progress(
         f"ready at {installation.environment}: Python {stamp.python}, {seconds:.0f} s, "
         f"{stamp.mib} MiB"
     )
-    for need in pins.needs:
-        fix = find_missing_programs(need.program)
+    for program, reason in pins.needs:
+        fix = find_missing_programs(program)
         if fix:
-            installation.report_progress(f"{need.reason} will not work: {fix}")
-
-
-def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
-    """Create an empty virtual environment, or clear an existing one."""
-    # the stamp is removed first, since `venv --clear` may be interrupted
-    (installation.environment / STAMP_FILE).unlink(missing_ok=True)
-    title = f"virtual environment with Python {interpreter.version} ({interpreter.path})"
-    command = [interpreter.path, "-I", "-m", "venv", "--clear", str(installation.environment)]
-    installation.run_step(title, command)
+            installation.report_progress(f"{reason} will not work: {fix}")
 
 
 def _install_packages(
@@ -226,10 +224,3 @@ def shorten_start_of_mpi(environment: Path) -> None:
         text = read_text(path)
         if MPI_SETTING not in text:
             write_file(path, f"{text}{MPI_SETTING}".encode())
-
-
-def measure_mib(installation: Installation) -> int:
-    """Measure the disk space of the environment, in MiB."""
-    files = installation.environment.rglob("*")
-    # the unit of st_blocks is 512 bytes on any file system (stat(2))
-    return sum(path.lstat().st_blocks for path in files) * 512 >> 20

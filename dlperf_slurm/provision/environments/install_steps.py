@@ -3,6 +3,7 @@
 A requirement without a wheel is built in the environment; its wheel is cached beside it.
 """
 
+import ast
 import contextlib
 import fcntl
 import os
@@ -10,7 +11,8 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -21,8 +23,56 @@ from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.reading import MIB, read_bytes
 from dlperf_slurm.files.writing import open_to_append, write_file
 from dlperf_slurm.provision.environments.pins import add_hashes
-from dlperf_slurm.provision.environments.uv import find_uv, translate_pip_settings
 from dlperf_slurm.slurm_client import clean_environment
+
+# setting of pip -> uv's environment variable for the same
+VARIABLES = {
+    "cert": "SSL_CERT_FILE",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "index-url": "UV_DEFAULT_INDEX",
+    "no-index": "UV_NO_INDEX",
+    "proxy": "ALL_PROXY",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "trusted-host": "UV_INSECURE_HOST",
+}
+
+
+def find_uv() -> str:
+    """Return the path of uv, or "" if there is no working uv on PATH."""
+    path = shutil.which("uv") or ""
+    # pyenv puts shims of inactive versions on PATH too, which fail when called
+    runs = path and subprocess.run([path, "--version"], capture_output=True).returncode == 0
+    return path if runs else ""
+
+
+def translate_pip_settings(lines: Iterable[str]) -> dict[str, str]:
+    """Translate lines of `pip config list`, such as "global.cert='/a'", to variables of uv.
+
+    Variables that are set in this process's environment are left out.
+    """
+    settings = dict(line.split("=", 1) for line in lines if "=" in line)
+    # as pip does, uv then compares the versions of all indexes; hashes make that safe
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    # later sections override earlier ones
+    for section in ("global", "install", ":env:"):
+        for name, variable in VARIABLES.items():
+            value = settings.get(f"{section}.{name}")
+            if value is not None and variable not in os.environ:
+                separator = "," if variable == "UV_FIND_LINKS" else " "
+                words = map(_make_absolute, ast.literal_eval(value).split())
+                variables[variable] = separator.join(words)
+    return variables
+
+
+def _make_absolute(word: str) -> str:
+    """Make the path of an existing file or folder absolute; return anything else unchanged."""
+    with suppress(RuntimeError):
+        path = Path(word).expanduser()
+        return str(path.absolute()) if path.exists() else word
+    return word
+
 
 NEWS_SECONDS = 15.0
 SHOWN_LINES = 12
@@ -104,7 +154,10 @@ class Installation:
                 close_fds=False,
             )
             try:
-                while not _has_ended(process):
+                while True:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(timeout=NEWS_SECONDS)
+                        break
                     seconds = time.monotonic() - start
                     # the first line is the command
                     printed = self._read_log()[1:]
@@ -243,12 +296,3 @@ def install_wheel(installation: Installation, wheel: Path) -> None:
 
 def _find_wheel_folder(installation: Installation, key: str) -> Path:
     return installation.environment.parent / "wheels" / key
-
-
-def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
-    """Wait a few seconds for a process; return whether it has ended."""
-    try:
-        process.wait(timeout=NEWS_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return True

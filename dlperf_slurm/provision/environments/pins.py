@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.config.folders import CUDA, get_environment_name
-from dlperf_slurm.config.suggestions import check_known
+from dlperf_slurm.config.suggestions import describe_unknown
 from dlperf_slurm.errors import InputError
 
 PINS_DIR = Path(__file__).parent
@@ -44,19 +44,12 @@ PACKAGES = {"paddlepaddle": "paddle", "tensorflow": "tensorflow2", "torch": "pyt
 
 
 @dataclass(frozen=True)
-class SystemRequirement:
-    """A system program, and what does not work without it."""
-
-    program: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Pins:
     """The contents of a framework's environment, as its pins file lists them.
 
     `pythons` are versions like "3.11", the best one first; `module` is imported as a check; `built`
-    are packages to build with the environment's MPI. For GPUs: the `cuda` version, the supported
+    are packages to build with the environment's MPI; `needs` has system programs, each with what
+    does not work without it. For GPUs: the `cuda` version, the supported
     `capabilities`, and the packages of the `compiler` for Horovod. `none` says why there is no
     environment for GPUs.
     """
@@ -66,7 +59,7 @@ class Pins:
     pythons: tuple[str, ...]
     module: str
     can_have_horovod: bool
-    needs: tuple[SystemRequirement, ...]
+    needs: tuple[tuple[str, str], ...]
     built: tuple[str, ...]
     pip_options: tuple[str, ...]
     cuda_libraries: tuple[str, ...]
@@ -100,13 +93,6 @@ class Pins:
         content = (*self.requirements, *self.built, *self.pip_options, *self.cuda_libraries)
         return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
-    def find_requirement(self, package: str) -> str:
-        """Return the requirement of a package, such as "mpi4py==4.0.3".
-
-        Raises StopIteration if the pins have no such package.
-        """
-        return next(line for line in self.requirements if line.startswith(f"{package}=="))
-
 
 def list_pins() -> list[str]:
     """List the frameworks with pins, sorted."""
@@ -115,10 +101,9 @@ def list_pins() -> list[str]:
 
 def read_pins(framework: str, device: str = "cpu") -> Pins:
     """Read the pins of a framework for a device; raises InputError for an unknown framework."""
-    try:
-        check_known(framework, list_pins(), "a framework that `env create` can install")
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    if framework not in list_pins():
+        what = "a framework that `env create` can install"
+        raise InputError(describe_unknown(framework, list_pins(), what))
     texts = [(PINS_DIR / f"{framework}.txt").read_text(encoding="utf-8")]
     if device == CUDA:
         texts.insert(0, (PINS_DIR / CUDA_FOLDER / f"{framework}.txt").read_text(encoding="utf-8"))
@@ -132,10 +117,7 @@ def read_pins(framework: str, device: str = "cpu") -> Pins:
         pythons=tuple(read("python")),
         module=read("import")[0],
         can_have_horovod=read("horovod") == ["yes"] and (device != CUDA or bool(read("nvcc"))),
-        needs=tuple(
-            SystemRequirement(program, reason)
-            for program, reason in re.findall(r"(\S+) \((.+?)\)", " ".join(read("needs")))
-        ),
+        needs=tuple(re.findall(r"(\S+) \((.+?)\)", " ".join(read("needs")))),
         built=tuple(read("build")),
         pip_options=tuple(read("install")),
         cuda_libraries=tuple(read("cuda-libraries")),

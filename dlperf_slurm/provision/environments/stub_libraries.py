@@ -20,6 +20,7 @@ PROPERTY = "int {}(int type, int *value) {{ *value = 8; return 0; }}"
 TEXT = 'const char *{}(int status) {{ return "no CUDA on this machine"; }}'
 FAILURE = "int {}(void) {{ return 1; }}"
 
+# prints the libraries that the dynamic loader of a Python does not find
 TRY_TO_LOAD = """\
 import ctypes, sys
 for name in sys.argv[1:]:
@@ -54,7 +55,8 @@ def make_stubs(installation: Installation, module: str, libraries: Sequence[str]
     `module` is the framework's module, which is linked with them. Raises EnvironmentMissingError if
     the stubs cannot be compiled.
     """
-    missing = list_missing_libraries(installation.python, libraries)
+    load = [str(installation.python), "-I", "-c", TRY_TO_LOAD, *libraries]
+    missing = subprocess.run(load, capture_output=True, text=True).stdout.split()
     if not missing:
         return
     lack = find_missing_programs("gcc", "nm")
@@ -76,12 +78,6 @@ def make_stubs(installation: Installation, module: str, libraries: Sequence[str]
         "for CPUs only; to use GPUs, create the environment again where the dynamic loader finds "
         "CUDA's libraries"
     )
-
-
-def list_missing_libraries(python: Path, libraries: Sequence[str]) -> list[str]:
-    """List the libraries (file names) that the dynamic loader of a Python does not find."""
-    command = [str(python), "-I", "-c", TRY_TO_LOAD, *libraries]
-    return subprocess.run(command, capture_output=True, text=True).stdout.split()
 
 
 def list_undefined_symbols(library: Path) -> list[str]:

@@ -225,7 +225,7 @@ def test_run_that_changes_meanwhile_is_not_archived(run, monkeypatch):
 
     monkeypatch.setattr(archives, "_verify", change)
     with pytest.raises(dp.InputError, match="changed while"):
-        archives.write_archive(open_run(run), ARCHIVE)
+        archives.write_archive(open_run(run), ARCHIVE, False)
     assert not ARCHIVE.exists()
 
 

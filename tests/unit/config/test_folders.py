@@ -15,12 +15,11 @@ from dlperf_slurm.config.folders import (
     find_state_dir,
     find_user_name,
     make_absolute_path,
-    make_cache_dir,
-    make_state_dir,
+    make_private_dir,
 )
 from dlperf_slurm.errors import InputError
 
-KINDS = [(find_cache_dir, make_cache_dir), (find_state_dir, make_state_dir)]
+KINDS = [find_cache_dir, find_state_dir]
 
 
 @pytest.fixture(autouse=True)
@@ -34,23 +33,23 @@ def read_mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize(("find", "make"), KINDS)
-def test_all_new_folders_are_private(home, find, make):
-    folder = make("reports", "x")
+@pytest.mark.parametrize("find", KINDS)
+def test_all_new_folders_are_private(home, find):
+    folder = make_private_dir(find(), "reports")
     folders = [folder, *folder.parents]
     assert {read_mode(path) for path in folders[: folders.index(home)]} == {0o700}
 
 
-@pytest.mark.parametrize(("find", "make"), KINDS)
-def test_folder_that_others_could_read_is_closed(find, make):
+@pytest.mark.parametrize("find", KINDS)
+def test_folder_that_others_could_read_is_closed(find):
     find().mkdir(parents=True, mode=0o755)
-    make()
+    make_private_dir(find(), "reports")
     assert read_mode(find()) == 0o700
 
 
-@pytest.mark.parametrize(("find", "make"), KINDS)
-def test_folder_of_another_user_is_refused(find, make, monkeypatch):
-    own = make()
+@pytest.mark.parametrize("find", KINDS)
+def test_folder_of_another_user_is_refused(find, monkeypatch):
+    own = make_private_dir(find(), "reports").parent
     give_to_another_user(monkeypatch, own)
     with pytest.raises(InputError, match=f"{own}: belongs to user 4242.*XDG_"):
         find()

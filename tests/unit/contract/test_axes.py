@@ -21,13 +21,12 @@ from dlperf_slurm.contract.axes import DYNAMIC, INFER, Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.case_file import read_planned_case
-from dlperf_slurm.jobs.external_script import list_script_values
 from dlperf_slurm.jobs.grouping import group_array_tasks
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, PlannedCase, format_manifest
-from dlperf_slurm.jobs.plan import make_case, resolve
+from dlperf_slurm.jobs.plan import PlannedMatrix, make_case, resolve
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask, open_run
 from dlperf_slurm.jobs.stage import make_manifest
-from dlperf_slurm.jobs.task_tables import format_case
+from dlperf_slurm.jobs.task_tables import format_case, list_script_values
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -144,7 +143,9 @@ def follow(axes: dict[str, Any], **tables: Any) -> Way:
     Path(CASES_FILE).write_text(format_case(case) + "\n", encoding="utf-8")
     task = RunTask("group", 0, f"cases/{case.case_id}/r1/a1", seed=case.seed, case_offset=0)
     plan = resolve(expansion, site, max_array_size=1001)
-    manifest = make_manifest("run", file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
+    manifest = make_manifest(
+        "run", PlannedMatrix(file, LoadedSite("tiny", site, {}), plan), ["dlperf-slurm"]
+    )
     Path(MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
     (planned,) = open_run(Path()).manifest.cases
     return Way(

@@ -1,11 +1,13 @@
 """Overrides of a site in array jobs: which cases share one, and how each starts its ranks."""
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from builders import list_directives, make_matrix_case, make_site
 
-from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.grouping import ArrayTask, choose_pairs, group_array_tasks, make_rounds
+from dlperf_slurm.jobs.manifest import compute_block
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.matrix.expand import Expansion
@@ -121,3 +123,25 @@ def test_template_of_one_framework_is_for_its_jobs_alone(home):
     files = render(site, *(make_matrix_case(framework=name) for name in ("pytorch", "mxnet")))
     texts = [text for name, text in sorted(files.items()) if name.endswith(".sbatch")]
     assert [text == "# own\n" for text in texts] == [False, True]
+
+
+@pytest.mark.parametrize(("count", "rounds"), [(4, 3), (5, 5), (8, 7), (9, 9)])
+def test_each_pair_is_in_one_round_and_no_node_twice(count, rounds):
+    nodes = [f"n{number}" for number in range(count)]
+    made = make_rounds(nodes)
+    assert [len(pairs) for pairs in made] == [count // 2] * rounds
+    for pairs in made:
+        assert len({node for pair in pairs for node in pair.split(",")}) == 2 * (count // 2)
+    found = [tuple(pair.split(",")) for pairs in made for pair in pairs]
+    assert sorted(found) == list(combinations(nodes, 2))
+
+
+def test_chosen_rounds_are_blocks_of_the_run_and_the_seed_repeats_them():
+    nodes = [f"n{number}" for number in range(8)]
+    pairs = choose_pairs(nodes, 3, 5)
+    assert pairs == choose_pairs(nodes, 3, 5)
+    by_block = {}
+    for repeat, pair in enumerate(pairs, start=1):
+        by_block.setdefault(compute_block(repeat, 3), []).append(pair)
+    assert len(by_block) == 3
+    assert all(pairs in make_rounds(nodes) for pairs in by_block.values())

@@ -11,7 +11,7 @@ from builders import write_matrix
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import load_site, read_frozen_site
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.plan import resolve
+from dlperf_slurm.jobs.plan import PlannedMatrix, resolve
 from dlperf_slurm.jobs.private_values import hide_private_values
 from dlperf_slurm.jobs.run_directory import PRIVATE_FILE
 from dlperf_slurm.jobs.stage import stage_run
@@ -40,7 +40,7 @@ def stage(home, monkeypatch):
         loaded = load_site("tiny.toml", file.toml, settings)
         plan = resolve(expand_matrix(file), loaded.site, max_array_size=1001)
         command = ["dlperf-slurm", "submit", *(f"--set={text}" for text in settings)]
-        return stage_run(home / "results", file, loaded, plan, command)
+        return stage_run(home / "results", PlannedMatrix(file, loaded, plan), command)
 
     return stage
 

@@ -18,7 +18,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
-from dlperf_slurm.jobs.plan import resolve
+from dlperf_slurm.jobs.plan import PlannedMatrix, resolve
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run, open_run
 from dlperf_slurm.jobs.stage import make_run_id, stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
@@ -34,7 +34,9 @@ def stage(results: Path, text: str = SMALL_MATRIX, **site_values) -> Run:
     file = read_matrix(write_matrix(text))
     site = make_site(**site_values)
     plan = resolve(expand_matrix(file), site, 1001)
-    return stage_run(results, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
+    return stage_run(
+        results, PlannedMatrix(file, LoadedSite("tiny", site, {}), plan), ["dlperf-slurm"]
+    )
 
 
 def retry_from(folder: Path, run: Run, monkeypatch) -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import numpy
@@ -16,6 +17,7 @@ from support.tool import await_that, start_tool
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.toml_tables import tomllib
+from dlperf_slurm.provision.datasets import report_progress
 from dlperf_slurm.provision.datasets.images import choose_validation, draw_image, make_fields
 from dlperf_slurm.provision.datasets.text import draw_starts, make_zipf_shares
 from dlperf_slurm.worker.datasets import open_dataset
@@ -199,3 +201,30 @@ def test_borders_ascend_from_zero_to_the_end_at_their_mean_distance(count):
     assert starts[-1] < count
     assert (numpy.diff(starts) >= 1).all()
     assert len(starts) == pytest.approx(count / 20, abs=1 + 5 * count**0.5 / 20**0.5)
+
+
+def test_files_and_bytes_are_told_while_they_become_more(tmp_path):
+    heard = []
+    is_told = threading.Event()
+
+    def report(line):
+        heard.append(line)
+        is_told.set()
+
+    with report_progress(tmp_path, report, news_seconds=0.01):
+        (tmp_path / "train").mkdir()
+        (tmp_path / "train" / "1.jpeg").write_bytes(bytes(1_500_000))
+        for _ in range(2):
+            is_told.clear()
+            assert is_told.wait(20)
+    assert heard[-1].startswith("1 files, 1.5 MB so far, ")
+    count = len(heard)
+    assert not threading.Event().wait(0.05)
+    assert len(heard) == count
+
+
+def test_what_is_fast_is_not_told(tmp_path):
+    heard = []
+    with report_progress(tmp_path, heard.append):
+        (tmp_path / "one").touch()
+    assert heard == []

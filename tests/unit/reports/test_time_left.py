@@ -3,7 +3,7 @@
 import pytest
 from builders import make_manifest
 
-from dlperf_slurm.jobs.durations import write_duration
+from dlperf_slurm.plain_text import write_duration
 from dlperf_slurm.reports.time_left import TimeLeft
 
 

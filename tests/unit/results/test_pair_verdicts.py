@@ -8,7 +8,7 @@ from builders import make_manifest, make_outcomes, make_planned_case
 
 from dlperf_slurm.contract.record import HostPlatform
 from dlperf_slurm.errors import BadNodesError
-from dlperf_slurm.jobs.node_pairs import choose_pairs
+from dlperf_slurm.jobs.grouping import choose_pairs
 from dlperf_slurm.reports.node_verdicts_text import guard_nodes, serialize_nodes, tabulate_nodes
 from dlperf_slurm.results.collect import NO_RECORD_YET, CaseOutcomes, Outcome
 from dlperf_slurm.results.pair_verdicts import find_failed_nodes, judge_pairs

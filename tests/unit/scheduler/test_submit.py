@@ -39,7 +39,7 @@ from dlperf_slurm.jobs.journal import (
     read_journal,
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.jobs.plan import resolve
+from dlperf_slurm.jobs.plan import PlannedMatrix, resolve
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.jobs.run_ownership import mark_own
 from dlperf_slurm.jobs.stage import stage_run
@@ -164,7 +164,7 @@ def test_time_limit_of_a_local_group_is_the_one_that_was_planned(home, topology,
     site = make_site(scheduler="local", time_limit_minutes={"default": 5, "1n1g": 4})
     file = read_matrix(write_matrix())
     plan = resolve(expand_matrix(file), site, max_array_size=1001)
-    run = stage_run(home / "results", file, LoadedSite("local", site, {}), plan, [])
+    run = stage_run(home / "results", PlannedMatrix(file, LoadedSite("local", site, {}), plan), [])
     assert read_time_limit(run, topology) == limit
 
 
@@ -359,7 +359,9 @@ def stage_blocks(home, matrix, **values):
     file = read_matrix(write_matrix(matrix, home / "matrix.toml"))
     site = make_site()
     plan = resolve(expand_matrix(file), site, max_array_size=1001)
-    return stage_run(home, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"], **values)
+    return stage_run(
+        home, PlannedMatrix(file, LoadedSite("tiny", site, {}), plan), ["dlperf-slurm"], **values
+    )
 
 
 DEPENDENCIES = [

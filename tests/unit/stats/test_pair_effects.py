@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from dlperf_slurm.jobs.node_pairs import make_rounds
+from dlperf_slurm.jobs.grouping import make_rounds
 from dlperf_slurm.stats.pair_effects import compute_pair_effects
 
 LEAST_EFFECT = 0.02

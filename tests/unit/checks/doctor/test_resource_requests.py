@@ -207,7 +207,8 @@ def test_cluster_without_a_default_partition_needs_one_named():
 
 
 def test_one_fault_of_several_array_jobs_is_one_line():
-    findings = [make_fault("partition", f"g{n}", "there is\nnone", "set one") for n in range(6)]
+    fault = make_fault("partition", "there is\nnone", "set one")
+    findings = [fault.at(f"g{n}") for n in range(6)]
     (merged,) = merge_places([*findings, findings[0]])
     assert str(merged) == ("fault     partition: g0, g1, g2, g3 and 2 more: there is none; set one")
     assert str(CheckResult("ok", "limits", (), "fit")) == "ok        limits: fit"

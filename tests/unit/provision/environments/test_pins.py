@@ -14,7 +14,6 @@ from dlperf_slurm.provision.environments.pins import (
     HASHES_FOLDER,
     PACKAGES,
     PINS_DIR,
-    SystemRequirement,
     add_hashes,
     list_pins,
     read_pins,
@@ -93,8 +92,8 @@ def test_stamp_changes_with_what_is_installed(write_pins, change, is_same):
     before = read_pins("tiny")
     assert before.package == "tiny"
     assert before.needs == (
-        SystemRequirement("gcc", "to build it"),
-        SystemRequirement("make", "for the rest"),
+        ("gcc", "to build it"),
+        ("make", "for the rest"),
     )
     write_pins(TINY.replace(*change))
     assert (read_pins("tiny").stamp == before.stamp) is is_same

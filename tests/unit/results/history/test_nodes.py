@@ -15,7 +15,7 @@ from dlperf_slurm.cli.staging import leave_out_bad_nodes, list_bad_nodes
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
-from dlperf_slurm.jobs.plan import resolve
+from dlperf_slurm.jobs.plan import PlannedMatrix, resolve
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -91,8 +91,8 @@ def test_node_that_measured_after_it_failed_is_mended(run, time, is_bad):
     says = ("failed 1 of 8 array tasks", time, f"({UNHEALTHY[1]})")
     assert_problem(text, key="node n2 of site tiny", says=says)
     assert ("results since" in text) != is_bad
-    assert list_bad_nodes(RESULTS, node.site_name) == (["n2"] if is_bad else [])
-    assert list_bad_nodes(RESULTS, "another") == []
+    assert list_bad_nodes(RESULTS, node.site_name, "") == (["n2"] if is_bad else [])
+    assert list_bad_nodes(RESULTS, "another", "") == []
 
 
 @pytest.mark.parametrize("after_failure", [False, True])
@@ -101,7 +101,8 @@ def test_node_that_was_booted_since_it_failed_is_believed(run, bin_dir, after_fa
     moment = parse_time(AFTER).astimezone() + timedelta(minutes=1 if after_failure else -1)
     shown = f"NodeName=n2 Arch=x86_64 BootTime={moment:%Y-%m-%dT%H:%M:%S} SlurmdStartTime=None"
     write_program(bin_dir, "scontrol", f"echo '{shown}'")
-    assert list_bad_nodes(RESULTS, run.manifest.site_name) == ([] if after_failure else ["n2"])
+    bad = list_bad_nodes(RESULTS, run.manifest.site_name, "")
+    assert bad == ([] if after_failure else ["n2"])
 
 
 def test_history_ends_with_the_nodes_that_failed(run, capsys):
@@ -147,8 +148,10 @@ def test_node_that_is_slow_over_runs_is_named(run, factor, is_slow):
 def test_submission_leaves_bad_nodes_out_where_enough_remain(run, capsys, max_nodes, directives):
     fail_at(run, AFTER, *UNHEALTHY)
     site = make_site(max_nodes=max_nodes)
-    plan = resolve(expand_matrix(read_matrix(run.path / "matrix.toml")), site, 1001)
-    loaded = leave_out_bad_nodes(LoadedSite(run.manifest.site_name, site, {}), plan, RESULTS)
+    file = read_matrix(run.path / "matrix.toml")
+    plan = resolve(expand_matrix(file), site, 1001)
+    matrix = PlannedMatrix(file, LoadedSite(run.manifest.site_name, site, {}), plan)
+    loaded = leave_out_bad_nodes(matrix, RESULTS)
     assert tuple(loaded.site.directives) == directives
     told = capsys.readouterr()
     words = " ".join((told.out + told.err).split())

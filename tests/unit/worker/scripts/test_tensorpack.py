@@ -9,9 +9,9 @@ import pytest
 from builders import make_site
 
 from dlperf_slurm.config.folders import find_resource_dir
-from dlperf_slurm.jobs.external_script import render_external_script
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.stage import freeze_code
+from dlperf_slurm.jobs.task_tables import render_external_script
 from dlperf_slurm.logs.windows import drop_warmup
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix

@@ -1,6 +1,7 @@
-"""The commands list and log: the runs of a folder, and what the array tasks of a run printed."""
+"""The commands of a folder of runs: list, log, archive and publish."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.options import (
@@ -10,9 +11,9 @@ from dlperf_slurm.cli.options import (
     add_results_option,
 )
 from dlperf_slurm.cli.output import make_console, print_json, say, warn
-from dlperf_slurm.errors import InputError
-from dlperf_slurm.plain_text import matches_pattern
-from dlperf_slurm.program import LATEST
+from dlperf_slurm.errors import InputError, SchedulerError
+from dlperf_slurm.plain_text import count_things, matches_pattern
+from dlperf_slurm.program import COMMAND, LATEST
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -25,7 +26,7 @@ LOG_LIMIT_BYTES = 2**24
 
 
 def add_commands(commands: "Commands") -> None:
-    """Add the commands `list` and `log` to the parser."""
+    """Add the commands `list`, `log`, `archive` and `publish` to the parser."""
     command = add_command(commands, "list", run_list)
     add_json_option(command)
     command.add_argument(
@@ -42,6 +43,32 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument("case", metavar="CASE", nargs="?", help=text)
     text = f"number of last lines of each file to print (default: {SHOWN_LINES}; 0: all lines)"
     command.add_argument("-n", "--lines", type=int, default=SHOWN_LINES, metavar="N", help=text)
+    add_results_option(command)
+
+    command = add_command(commands, "archive", run_archive)
+    command.add_argument("run", metavar="RUN", help=RUN_HELP)
+    command.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="path of the archive (default: RUN_ID.zip beside the run directory)",
+    )
+    command.add_argument(
+        "--remove", action="store_true", help="delete the run directory after verifying the archive"
+    )
+    add_results_option(command)
+
+    command = add_command(commands, "publish", run_publish)
+    text = "folder of the site; an existing site is updated"
+    command.add_argument("directory", type=Path, metavar="DIR", help=text)
+    command.add_argument(
+        "--title", default=DEFAULT_TITLE, help=f"title of the site (default: {DEFAULT_TITLE})"
+    )
+    command.add_argument(
+        "--names",
+        action="store_true",
+        help="show the real names of hosts and users (default: host-1, host-2, ... and user)",
+    )
     add_results_option(command)
 
 
@@ -127,3 +154,60 @@ def _choose_tasks(run: "Run", pattern: Optional[str]) -> "list[RunTask]":
     ]
     failed = [task for task, attempt in found if attempt.start and not attempt.is_valid]
     return failed or [task for task, attempt in found if attempt.start][-1:]
+
+
+MIB = 2**20
+
+
+def run_archive(options: argparse.Namespace) -> None:
+    """Pack a run directory into a zip file; with --remove, delete the run directory afterwards."""
+    from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX
+    from dlperf_slurm.jobs.archives import write_archive
+    from dlperf_slurm.jobs.run_directory import find_run
+
+    run = find_run(options.run, options.results)
+    refuse_unfinished(run)
+    output = options.output or run.path.with_name(f"{run.run_id}{ARCHIVE_SUFFIX}")
+    files, size_bytes = write_archive(run, output, options.remove)
+    before, after = size_bytes / MIB, output.stat().st_size / MIB
+    say(f"Packed {files} files ({before:.1f} MiB) into {after:.1f} MiB, and verified each file")
+    say(f"{run.path}: {'deleted' if options.remove else 'is kept; to delete it: --remove'}")
+    print(f"Archive: {output}")
+    print(f"Report: {COMMAND} report {output}", flush=True)
+
+
+def refuse_unfinished(run: "Run") -> None:
+    """Raise InputError if array tasks have not ended, SchedulerError if Slurm does not answer."""
+    from dlperf_slurm.scheduler.state import count_states
+    from dlperf_slurm.scheduler.track import Tracker
+
+    if run.manifest.is_import:
+        return
+    tracker = Tracker(run)
+    left = [state for state in tracker.refresh(ask_scheduler=True) if not state.is_final]
+    if tracker.scheduler_error:
+        raise SchedulerError(
+            f"{tracker.scheduler_error}\nNothing was archived; try again when Slurm responds."
+        )
+    if left:
+        words = ", ".join(f"{count} {state}" for state, count in count_states(left).items())
+        raise InputError(
+            f"{run.path}: {len(left)} array tasks have not ended: {words}\n"
+            f"Finish the run: {COMMAND} resume {run.path} --wait\n"
+            f"Or cancel it:   {COMMAND} cancel {run.path}"
+        )
+
+
+DEFAULT_TITLE = "Deep-learning benchmarks"
+
+
+def run_publish(options: argparse.Namespace) -> None:
+    """Write a static website of all runs; runs that cannot be read are warnings, also on a page."""
+    from dlperf_slurm.reports.publish import INDEX, publish_site
+
+    done = publish_site(options.results, options.directory, options.title, options.names)
+    for problem in done.problems:
+        warn(f"warning: {problem}")
+    counts = f"{count_things(len(done.written), 'file')} written, {done.kept} unchanged"
+    say(f"{counts}, {len(done.removed)} removed")
+    say(f"Site: {options.directory / INDEX}")

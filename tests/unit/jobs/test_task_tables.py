@@ -22,11 +22,11 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import Record, find_record_problem
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs import plan
-from dlperf_slurm.jobs.external_script import render_external_script
 from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.grouping import ArrayTask
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.sandbox import begin_all
+from dlperf_slurm.jobs.task_tables import render_external_script
 from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix

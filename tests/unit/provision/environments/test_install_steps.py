@@ -11,8 +11,11 @@ import pytest
 from builders import make_wheel, write_program
 
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments.install_steps import Installation
-from dlperf_slurm.provision.environments.uv import find_uv, translate_pip_settings
+from dlperf_slurm.provision.environments.install_steps import (
+    Installation,
+    find_uv,
+    translate_pip_settings,
+)
 
 SETTINGS = """\
 :env:.find-links='/opt/wheels https://a.example/wheels'

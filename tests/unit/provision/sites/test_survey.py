@@ -3,13 +3,14 @@
 import pytest
 
 from dlperf_slurm.provision.sites.login_node import MAX_MODULES, choose_modules
-from dlperf_slurm.provision.sites.slurm_values import (
+from dlperf_slurm.provision.sites.survey import (
     find_capability,
     parse_gpus,
     parse_minutes,
+    parse_mpi_plugins,
     parse_names,
+    parse_partitions,
 )
-from dlperf_slurm.provision.sites.survey import parse_mpi_plugins, parse_partitions
 
 
 @pytest.mark.parametrize(
