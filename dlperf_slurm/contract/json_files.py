@@ -14,9 +14,7 @@ from dlperf_slurm.files.writing import write_file
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.contract.host_noise import NoiseReport
     from dlperf_slurm.contract.parity import Parity, Proofs
-    from dlperf_slurm.contract.peaks import Peaks
     from dlperf_slurm.contract.record import Failure, Record
 
 SCHEMA_VERSION = 1
@@ -33,16 +31,16 @@ def write_json(
 ) -> None:
     """Write `value` with the schema version as JSON; otherwise as `write_file`."""
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}
-    write_file(path, _format_json(data), is_synced=is_synced)
+    write_file(path, format_json(data).encode(), is_synced=is_synced)
 
 
-def write_sidecar(path: Path, value: "Union[NoiseReport, Peaks]") -> None:
-    """Write a file beside a record as JSON without a schema version; raises FileProblem."""
-    write_file(path, _format_json(dataclasses.asdict(value)))
+def write_sidecar(path: Path, value: Any, root: Optional[Path] = None) -> None:
+    """Write a dataclass beside a record as JSON without a schema version; raises FileProblem."""
+    write_file(path, format_json(dataclasses.asdict(value)).encode(), root)
 
 
-def _format_json(data: Mapping[str, Any]) -> bytes:
-    return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
+def format_json(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, indent=1, sort_keys=True) + "\n"
 
 
 T = TypeVar("T", "Case", "Record", "Failure", "Parity")
@@ -56,6 +54,11 @@ def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
     is unreadable, invalid or of another schema version; FileNotFoundError if it is missing.
     """
     return build_dataclass(kind, read_values(path, root), str(path), is_complete=True)
+
+
+def read_sidecar(path: Path, kind: Type[D], root: Optional[Path] = None) -> D:
+    """Read a file that `write_sidecar` wrote; raises as `read_json`."""
+    return build_dataclass(kind, reading.read_json(path, root=root), str(path), is_complete=True)
 
 
 def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:

@@ -5,7 +5,6 @@ faulthandler, which does not need the GIL, writes the stacks and ends the rank.
 """
 
 import faulthandler
-import json
 import math
 import os
 import signal
@@ -15,11 +14,11 @@ import threading
 import time
 import traceback
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Iterable, Iterator, Optional, Set, Tuple, cast
 
-from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.contract.json_files import write_sidecar
 from dlperf_slurm.worker.processes import allow_tracing
 from dlperf_slurm.worker.progress import Position, ProgressMonitor
 from dlperf_slurm.worker.stall_evidence import (
@@ -178,9 +177,8 @@ class WatchdogState:
             call = self._attempt_dir / STALLS_DIR / CALL_FILE
             if not call.exists():
                 call.write_text(cause, encoding="ascii")
-            status = json.dumps(asdict(self._describe(cause)))
             path = get_rank_path(self._attempt_dir, self._world.rank, STATUS)
-            write_file(path, status.encode())
+            write_sidecar(path, self._describe(cause))
             waiting = self._await_reports(range(self._world.size), self._answer_seconds)
             if call.read_text(encoding="ascii") == STALLED:
                 waiting = self._collect_evidence(waiting)

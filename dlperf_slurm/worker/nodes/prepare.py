@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import List
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.json_files import read_json, read_sidecar, write_json
 from dlperf_slurm.contract.nodes import (
     NodeCopy,
     NodeReport,
+    NodeWork,
     make_node_failure,
-    read_node_work,
     write_node_report,
 )
 from dlperf_slurm.contract.record import FAILURES_DIR
@@ -34,7 +34,7 @@ def prepare_node(work_file: Path, attempt_dir: Path) -> int:
     """
     # the warning before the time limit is meant for ranks
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    work = read_node_work(work_file)
+    work = read_sidecar(work_file, NodeWork)
     case = read_json(attempt_dir / CASE_FILE, Case)
     problems: List[str] = []
     unknown: List[str] = []
