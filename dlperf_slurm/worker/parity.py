@@ -13,6 +13,7 @@ from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.determinism import can_be_deterministic, make_deterministic
 from dlperf_slurm.worker.frameworks import start_session
+from dlperf_slurm.worker.host import read_cpu_name
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.provenance import describe_python
@@ -151,7 +152,7 @@ def verify_case(
             ),
             gradients=tuple(compute_difference(initial_gradients, mean) for mean in means),
             versions={**versions, **session.versions},
-            device_name=session.device_name,
+            device_name=session.device_name or read_cpu_name(),
             code_digest=describe_code()["code_digest"],
             **{name: sum(rank[name] for rank in gathered_losses) / world.size for name in losses},
         )

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         """
 
         parameter_count: int
+        # of the GPU; empty on CPUs
         device_name: str
         versions: Dict[str, str]
 

@@ -24,7 +24,6 @@ from dlperf_slurm.worker.frameworks.jax.device import (
     make_mesh,
     pin,
     place,
-    read_device_name,
     read_own,
     read_versions,
     take_own,
@@ -73,7 +72,7 @@ class JaxSession:
         self._classes = work.classes
         self._device = mesh.local_devices[0]
         self._mesh, self._own_mesh = mesh, Mesh([self._device], (RANKS,))
-        self.device_name = read_device_name(self._device)
+        self.device_name = "" if case.device == "cpu" else str(self._device.device_kind)
         self.versions = read_versions(self._device)
         self._inputs = work.inputs
         weights, self._split_axes = place_weights(case, work, mesh)

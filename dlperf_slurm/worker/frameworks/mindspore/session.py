@@ -14,7 +14,6 @@ from dlperf_slurm.worker.clock import EventClock, HostClock
 from dlperf_slurm.worker.datasets.batches import spread_labels
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.mindspore.device import (
-    count_parameters,
     find_parameters,
     load_weights,
     to_numpy,
@@ -41,7 +40,7 @@ class MindSporeSession:
         work = Work(case, rank_info, __package__)
         # dropout layers read the seed when they are built
         ms.set_seed(work.dropout_seed)
-        model = work.builder.build_model(work.definition)
+        model = work.builder.Model(work.definition)
         self._parameters = find_parameters(model)
         load_weights(self._parameters, work.generate_weights())
         self._work = work
@@ -51,8 +50,10 @@ class MindSporeSession:
         self._inputs = work.inputs
         self.load(self.stage(work.make_batch()))
 
-        self.parameter_count = count_parameters(self._parameters)
-        self.device_name = read_device_name(case)
+        self.parameter_count = sum(parameter.size for parameter in self._parameters.values())
+        self.device_name = ""
+        if self._is_cuda:
+            self.device_name = str(ms.hal.get_device_name(ms.get_context("device_id")))
         self.versions = read_versions()
         self._model = model
         self._forward = make_forward(case, work, model)
@@ -215,12 +216,6 @@ def choose_device(case: Case, rank_info: RankInfo) -> None:
     # MindSpore's own default allows TF32 in convolutions only
     gpu.op_precision.conv_allow_tf32(case.axes.precision == "tf32")
     gpu.op_precision.matmul_allow_tf32(case.axes.precision == "tf32")
-
-
-def read_device_name(case: Case) -> str:
-    if case.device == "cuda":
-        return str(ms.hal.get_device_name(ms.get_context("device_id")))
-    return host.read_cpu_name()
 
 
 def read_versions() -> Dict[str, str]:

@@ -14,10 +14,8 @@ from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.mxnet.device import (
     choose_device,
-    count_parameters,
     find_parameters,
     load_weights,
-    read_device_name,
     read_versions,
 )
 from dlperf_slurm.worker.frameworks.mxnet.loader import Arrays, make_arrays, open_loader
@@ -44,7 +42,7 @@ class MXNetSession:
 
     def __init__(self, case: Case, rank_info: RankInfo, device: mx.Context) -> None:
         work = Work(case, rank_info, __package__)
-        model = work.builder.build_model(work.definition)
+        model = work.builder.Model(work.definition)
         self._parameters = find_parameters(model)
         self._is_training = case.axes.mode == TRAIN
         for parameter in self._parameters.values():
@@ -55,8 +53,8 @@ class MXNetSession:
         if case.axes.compiler == "hybridize":
             model.hybridize(static_alloc=True, static_shape=True)
 
-        self.parameter_count = count_parameters(self._parameters)
-        self.device_name = read_device_name(device)
+        self.parameter_count = sum(p.data().size for p in self._parameters.values())
+        self.device_name = "" if device.device_type == "cpu" else str(device)
         self.versions = read_versions(case)
         self._case = case
         self._device = device

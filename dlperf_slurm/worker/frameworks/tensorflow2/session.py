@@ -43,7 +43,7 @@ class TensorFlowSession:
     def __init__(self, case: Case, rank_info: RankInfo, distribution: Distribution) -> None:
         work = Work(case, rank_info, tensorflow.__name__)
         with distribution.strategy.scope():
-            model = work.builder.build_model(
+            model = work.builder.Model(
                 work.definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32)
             )
         self._parameters = find_variables(model, work.definition.list_parameters())
