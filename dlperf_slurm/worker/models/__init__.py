@@ -24,7 +24,7 @@ from typing import (
     cast,
 )
 
-from dlperf_slurm.worker.update_rule import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import Rule
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -107,8 +107,8 @@ class Network(ABC):
     A builder reads the fields, and the class constants that both agree on.
     """
 
-    # from the model's published recipe, used with any optimizer
-    WEIGHT_DECAY: ClassVar[float]
+    # the update rule that the model was published with; its weight decay is used with any other
+    RULE: ClassVar[Rule]
     CLIP_GLOBAL_NORM: ClassVar[float]
     # minimum of integer fields; 1 for fields that are not listed
     LEAST: ClassVar[Mapping[str, int]] = {}
@@ -144,17 +144,29 @@ class Network(ABC):
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
         """Make a synthetic sample, name -> array: of fixed shapes, without the batch axis."""
 
-    @abstractmethod
     def make_rule(self, global_batch_size: int) -> Rule:
         """Return the update rule that the model was published with, for this global batch size."""
+        return self.RULE
 
     def find_problems(self) -> List[str]:
         """Return one sentence per invalid field, with its name, its value and what is allowed."""
-        return (
-            find_type_problems(self)
-            or find_size_problems(self, self.LEAST)
-            or list(self.find_conflicts())
-        )
+        return list(self._find_invalid_fields()) or list(self.find_conflicts())
+
+    def _find_invalid_fields(self) -> Iterator[str]:
+        """Yield a sentence per field whose type is not that of its default, or below its minimum.
+
+        Types are int, float, bool or a tuple of ints.
+        """
+        allowed = {tuple: "a list of integers", bool: "true or false", float: "a number"}
+        for field in dataclasses.fields(cast(Any, self)):
+            kind, value = type(field.default), getattr(self, field.name)
+            values = value if isinstance(value, tuple) else (value,)
+            least = self.LEAST.get(field.name, 1)
+            is_right = type(value) in ((int, float) if kind is float else (kind,))
+            if not is_right or (kind is tuple and any(type(item) is not int for item in values)):
+                yield f"{field.name} is {value!r}; allowed: {allowed.get(kind, 'an integer')}"
+            elif kind in (int, tuple) and any(size < least for size in values):
+                yield f"{field.name} is {value!r}; allowed: {least} or more"
 
     @abstractmethod
     def find_conflicts(self) -> Iterator[str]:
@@ -167,23 +179,9 @@ class Transformer(Network):
     hidden_size: int
     heads: int
 
-    LEARNING_RATE: ClassVar[float]
-    BETA1: ClassVar[float]
-    BETA2: ClassVar[float]
-    ADAM_EPSILON: ClassVar[float]
-
     @property
     def head_size(self) -> int:
         return self.hidden_size // self.heads
-
-    def make_rule(self, global_batch_size: int) -> Rule:
-        return Rule(
-            name=ADAMW,
-            learning_rate=self.LEARNING_RATE,
-            weight_decay=self.WEIGHT_DECAY,
-            betas=(self.BETA1, self.BETA2),
-            epsilon=self.ADAM_EPSILON,
-        )
 
     def find_conflicts(self) -> Iterator[str]:
         if self.hidden_size % self.heads:
@@ -236,35 +234,3 @@ def find_fraction_problem(name: str, value: float) -> Iterator[str]:
     """Yield a sentence if the value of the field `name` is not in 0 <= value < 1."""
     if not 0 <= value < 1:
         yield f"{name} is {value}; allowed: 0 <= value < 1"
-
-
-def find_type_problems(definition: object) -> List[str]:
-    """Return one sentence per field whose type is not that of its default.
-
-    Types are int, float, bool or a tuple of ints.
-    """
-    allowed = {tuple: "a list of integers", bool: "true or false", float: "a number"}
-    problems = []
-    for field in dataclasses.fields(cast(Any, definition)):
-        kind, value = type(field.default), getattr(definition, field.name)
-        is_right = type(value) in ((int, float) if kind is float else (kind,))
-        if not is_right or (kind is tuple and any(type(item) is not int for item in value)):
-            what = allowed.get(kind, "an integer")
-            problems.append(f"{field.name} is {value!r}; allowed: {what}")
-    return problems
-
-
-def find_size_problems(definition: object, minimum: Mapping[str, int]) -> List[str]:
-    """Return one sentence per integer field below its minimum, which is 1 if not in `minimum`.
-
-    Call this only if `find_type_problems` found nothing.
-    """
-    problems = []
-    for field in dataclasses.fields(cast(Any, definition)):
-        value = getattr(definition, field.name)
-        if isinstance(field.default, (float, bool)):
-            continue
-        least = minimum.get(field.name, 1)
-        if any(size < least for size in (value if isinstance(value, tuple) else (value,))):
-            problems.append(f"{field.name} is {value!r}; allowed: {least} or more")
-    return problems

@@ -11,6 +11,7 @@ from dlperf_slurm.worker.models import (
     list_linear,
     list_normalization,
 )
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -70,11 +71,9 @@ class Definition(Transformer):
     LEAST: ClassVar[Mapping[str, int]] = {"vocabulary_size": MASK_ID + 1}
     WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
     LAYER_NORM_EPSILON: ClassVar[float] = 1e-12
-    LEARNING_RATE: ClassVar[float] = 1e-4
-    BETA1: ClassVar[float] = 0.9
-    BETA2: ClassVar[float] = 0.999
-    ADAM_EPSILON: ClassVar[float] = 1e-6
-    WEIGHT_DECAY: ClassVar[float] = 0.01
+    RULE: ClassVar[Rule] = Rule(
+        ADAMW, learning_rate=1e-4, weight_decay=0.01, betas=(0.9, 0.999), epsilon=1e-6
+    )
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
 
     def list_parameters(self) -> Iterator[Parameter]:

@@ -16,6 +16,7 @@ from dlperf_slurm.worker.models import (
     list_linear,
     list_normalization,
 )
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -124,11 +125,9 @@ class Definition(Transformer):
 
     LEAST: ClassVar[Mapping[str, int]] = {"vocabulary_size": 2}
     WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
-    LEARNING_RATE: ClassVar[float] = 3e-4
-    BETA1: ClassVar[float] = 0.9
-    BETA2: ClassVar[float] = 0.95
-    ADAM_EPSILON: ClassVar[float] = 1e-5
-    WEIGHT_DECAY: ClassVar[float] = 0.1
+    RULE: ClassVar[Rule] = Rule(
+        ADAMW, learning_rate=3e-4, weight_decay=0.1, betas=(0.9, 0.95), epsilon=1e-5
+    )
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
 
     @property

@@ -12,6 +12,7 @@ from dlperf_slurm.worker.models import (
     list_normalization,
     make_image_sample,
 )
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -81,11 +82,9 @@ class Definition(Transformer):
     # The recipe reaches its peak of 3e-3 after 10,000 steps of warm-up, with batches of 4096. For
     # 120 steps without warm-up, a tenth of that is used for any batch size. The rate does not
     # change the cost of a step.
-    LEARNING_RATE: ClassVar[float] = 3e-4
-    BETA1: ClassVar[float] = 0.9
-    BETA2: ClassVar[float] = 0.999
-    ADAM_EPSILON: ClassVar[float] = 1e-8
-    WEIGHT_DECAY: ClassVar[float] = 0.3
+    RULE: ClassVar[Rule] = Rule(
+        ADAMW, learning_rate=3e-4, weight_decay=0.3, betas=(0.9, 0.999), epsilon=1e-8
+    )
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
 
     @property
