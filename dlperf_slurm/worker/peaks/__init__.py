@@ -39,6 +39,11 @@ class PeakSettings:
     number_format: str
     cpus: int
 
+    @property
+    def type_name(self) -> str:
+        """The type of the matrices, as all frameworks name it."""
+        return {"bf16": "bfloat16", "fp16": "float16"}.get(self.number_format, "float32")
+
 
 @dataclass(frozen=True)
 class Operation:
