@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Iterable, Iterator, Optional, Set, Tuple, cast
 
 from dlperf_slurm.contract.json_files import write_sidecar
-from dlperf_slurm.worker.processes import allow_tracing
+from dlperf_slurm.worker.processes import TIME_LIMIT_SIGNAL, allow_tracing
 from dlperf_slurm.worker.progress import Position, ProgressMonitor
 from dlperf_slurm.worker.stall_evidence import (
     EVIDENCE_SECONDS,
@@ -34,7 +34,6 @@ from dlperf_slurm.worker.stall_evidence import (
     is_filled,
     start_collector,
 )
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.ranks import World
