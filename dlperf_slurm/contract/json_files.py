@@ -7,15 +7,13 @@ import dataclasses
 import json
 import reprlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
+from typing import Any, Dict, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
 
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.parity import Parity, Proofs
+from dlperf_slurm.contract.record import Failure, Record
 from dlperf_slurm.files import FileProblem, reading
 from dlperf_slurm.files.writing import write_file
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.contract.parity import Parity, Proofs
-    from dlperf_slurm.contract.record import Failure, Record
 
 SCHEMA_VERSION = 1
 
@@ -26,7 +24,7 @@ class ContractError(FileProblem, ValueError):
 
 def write_json(
     path: Path,
-    value: "Union[Case, Record, Failure, Parity, Proofs]",
+    value: Union[Case, Record, Failure, Parity, Proofs],
     is_synced: bool = True,
 ) -> None:
     """Write `value` with the schema version as JSON; otherwise as `write_file`."""
@@ -43,7 +41,7 @@ def format_json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=1, sort_keys=True) + "\n"
 
 
-T = TypeVar("T", "Case", "Record", "Failure", "Parity")
+T = TypeVar("T", Case, Record, Failure, Parity)
 D = TypeVar("D")
 
 

@@ -16,11 +16,12 @@ import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Iterable, Iterator, Optional, Set, Tuple, cast
+from typing import IO, Iterable, Iterator, Optional, Set, Tuple, cast
 
 from dlperf_slurm.contract.json_files import write_sidecar
 from dlperf_slurm.worker.processes import TIME_LIMIT_SIGNAL, allow_tracing
 from dlperf_slurm.worker.progress import Position, ProgressMonitor
+from dlperf_slurm.worker.ranks import World
 from dlperf_slurm.worker.stall_evidence import (
     EVIDENCE_SECONDS,
     SILENT,
@@ -34,9 +35,6 @@ from dlperf_slurm.worker.stall_evidence import (
     is_filled,
     start_collector,
 )
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.ranks import World
 
 # a rank that writes this file asks all ranks to write their status and end
 CALL_FILE = "call"
@@ -81,7 +79,7 @@ class RankStatus:
 
 @contextmanager
 def watch_rank(
-    attempt_dir: Path, stall_seconds: Optional[float], world: "World"
+    attempt_dir: Path, stall_seconds: Optional[float], world: World
 ) -> Iterator[Position]:
     """Run the watchdog of this rank; yields the Position that the main thread has to update."""
     (attempt_dir / STALLS_DIR).mkdir(exist_ok=True)
@@ -109,7 +107,7 @@ class WatchdogState:
     """The state of the watchdog thread; setting `is_over` ends the thread."""
 
     def __init__(
-        self, attempt_dir: Path, stall_seconds: Optional[float], world: "World", stacks: IO[str]
+        self, attempt_dir: Path, stall_seconds: Optional[float], world: World, stacks: IO[str]
     ) -> None:
         self.position = Position()
         self.is_over = False

@@ -11,60 +11,44 @@ import pkgutil
 from abc import ABC, abstractmethod
 from importlib import import_module
 from types import MappingProxyType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Tuple,
-    cast,
-)
+from typing import Any, ClassVar, Iterator, List, Mapping, NamedTuple, Tuple, cast
 
+from dlperf_slurm.contract.case import ModelParameter
+from dlperf_slurm.worker.annotations import Arrays, Protocol, RandomState
 from dlperf_slurm.worker.update_rule import Rule
 
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
+class Model(Protocol):
+    """The names that the module of a model must define."""
 
-    from dlperf_slurm.contract.case import ModelParameter
-
-    class Model(Protocol):
-        """The names that the module of a model must define."""
-
-        # the unit that throughput counts
-        SAMPLE_UNIT: str
-        # the kind of its samples: the module of `worker.datasets` that reads such files
-        INPUT: str
-        # the arrays of a sample that the network takes, in order; other arrays are for the loss
-        INPUTS: Tuple[str, ...]
-        # the data set of real files, unless a matrix names another
-        DATASET: str
-        # whether it is a classifier with a field `classes`, which can be trained to an accuracy
-        HAS_ACCURACY: bool
-        # whether it generates text token by token: logits are of the next token, and the arrays of
-        # a sample are [sequence_length], the maximum of prompt and generated tokens together; its
-        # Definition has `count_decoded_values`, as that of `llama`
-        GENERATES: bool
-        # whether a sample's result depends on the other samples of its rank's batch, so that two
-        # ranks differ from one rank with the joined batch
-        HAS_BATCH_STATISTICS: bool
-        # kinds of layers that some framework lacks or computes badly somewhere
-        LAYERS: Tuple[str, ...]
-        # suffixes of the names of parameters whose exact gradient is zero, apart from rounding
-        ZERO_GRADIENTS: Tuple[str, ...]
-        # name in tables of the model with its default sizes
-        PUBLISHED_NAME: str
-        # published sizes by name: the model parameters that differ from the defaults
-        PRESETS: Mapping[str, Mapping[str, ModelParameter]]
-        VERIFICATION: "Verification"
-        # a `Network`; Any, because each has fields of its own
-        Definition: Any
+    # the unit that throughput counts
+    SAMPLE_UNIT: str
+    # the kind of its samples: the module of `worker.datasets` that reads such files
+    INPUT: str
+    # the arrays of a sample that the network takes, in order; other arrays are for the loss
+    INPUTS: Tuple[str, ...]
+    # the data set of real files, unless a matrix names another
+    DATASET: str
+    # whether it is a classifier with a field `classes`, which can be trained to an accuracy
+    HAS_ACCURACY: bool
+    # whether it generates text token by token: logits are of the next token, and the arrays of
+    # a sample are [sequence_length], the maximum of prompt and generated tokens together; its
+    # Definition has `count_decoded_values`, as that of `llama`
+    GENERATES: bool
+    # whether a sample's result depends on the other samples of its rank's batch, so that two
+    # ranks differ from one rank with the joined batch
+    HAS_BATCH_STATISTICS: bool
+    # kinds of layers that some framework lacks or computes badly somewhere
+    LAYERS: Tuple[str, ...]
+    # suffixes of the names of parameters whose exact gradient is zero, apart from rounding
+    ZERO_GRADIENTS: Tuple[str, ...]
+    # name in tables of the model with its default sizes
+    PUBLISHED_NAME: str
+    # published sizes by name: the model parameters that differ from the defaults
+    PRESETS: Mapping[str, Mapping[str, ModelParameter]]
+    VERIFICATION: "Verification"
+    # a `Network`; Any, because each has fields of its own
+    Definition: Any
 
 
 class Verification(NamedTuple):
@@ -74,10 +58,10 @@ class Verification(NamedTuple):
     explains. `reduced_precision_parameters` replace others in precisions below fp32.
     """
 
-    model_parameters: "Mapping[str, ModelParameter]"
+    model_parameters: Mapping[str, ModelParameter]
     batch_size_per_device: int
     gradient_tolerance: float
-    reduced_precision_parameters: "Mapping[str, ModelParameter]" = MappingProxyType({})
+    reduced_precision_parameters: Mapping[str, ModelParameter] = MappingProxyType({})
 
 
 class Parameter(NamedTuple):
@@ -141,7 +125,7 @@ class Network(ABC):
         return 0
 
     @abstractmethod
-    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+    def make_sample(self, random: RandomState) -> Arrays:
         """Make a synthetic sample, name -> array: of fixed shapes, without the batch axis."""
 
     def make_rule(self, global_batch_size: int) -> Rule:
@@ -204,9 +188,7 @@ def list_normalization(name: str, size: int, has_bias: bool = True) -> Iterator[
         yield Parameter(f"{name}.bias", (size,), 0.0)
 
 
-def make_image_sample(
-    random: "RandomState", channels: int, image_size: int, classes: int
-) -> "Dict[str, NDArray[Any]]":
+def make_image_sample(random: RandomState, channels: int, image_size: int, classes: int) -> Arrays:
     """Make {"images": float32 [channel, height, width] ~ N(0, 1), "labels": int64 []}."""
     import numpy
 
@@ -222,7 +204,7 @@ def list_models() -> List[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def load_model(name: str) -> "Model":
+def load_model(name: str) -> Model:
     """Import a model's module.
 
     Raises ModuleNotFoundError for a name that is not in `list_models`.

@@ -1,8 +1,9 @@
 """BERT-base pre-training: masked tokens and next sentence (Devlin et al. 2018)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping
+from typing import Any, ClassVar, Iterator, Mapping
 
+from dlperf_slurm.worker.annotations import Array, Arrays, RandomState
 from dlperf_slurm.worker.models import (
     Parameter,
     Transformer,
@@ -12,10 +13,6 @@ from dlperf_slurm.worker.models import (
     list_normalization,
 )
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
-
-if TYPE_CHECKING:
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
 
 PUBLISHED_NAME = "BERT-base"
 SAMPLE_UNIT = "sequences"
@@ -113,7 +110,7 @@ class Definition(Transformer):
         nsp_head = hidden * (hidden + 2)
         return 2 * (self.layers * (projections + attention) + mlm_head + nsp_head)
 
-    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+    def make_sample(self, random: RandomState) -> Arrays:
         """Make two random sentences that fill the sequence, so that all frameworks do equal work.
 
         All arrays are int64. input_ids, token_type_ids: [sequence_length]; masked_positions
@@ -124,7 +121,7 @@ class Definition(Transformer):
 
         length = self.sequence_length
         input_ids = random.randint(0, self.vocabulary_size, length, dtype=numpy.int64)
-        token_type_ids: "NDArray[Any]" = numpy.zeros(length, numpy.int64)
+        token_type_ids: Array = numpy.zeros(length, numpy.int64)
         token_type_ids[length // 2 :] = min(1, self.type_vocabulary_size - 1)
         order = 1 + numpy.argsort(random.random_sample(length - 1))
         masked_positions = numpy.sort(order[: self.predictions_per_sequence])

@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping, NamedTuple, Tuple
+from typing import Any, ClassVar, Iterator, Mapping, NamedTuple, Tuple
 
+from dlperf_slurm.worker.annotations import Arrays, RandomState
 from dlperf_slurm.worker.models import (
     Network,
     Parameter,
@@ -14,10 +15,6 @@ from dlperf_slurm.worker.models import (
     make_image_sample,
 )
 from dlperf_slurm.worker.update_rule import MOMENTUM, Rule
-
-if TYPE_CHECKING:
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
 
 PUBLISHED_NAME = "ResNet-50"
 SAMPLE_UNIT = "images"
@@ -107,7 +104,7 @@ class Definition(Network):
         rate = self.RULE.learning_rate * min(global_batch_size, 256) / 256
         return self.RULE._replace(learning_rate=rate)
 
-    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+    def make_sample(self, random: RandomState) -> Arrays:
         return make_image_sample(random, self.IMAGE_CHANNELS, self.image_size, self.classes)
 
     def list_blocks(self) -> Iterator[Block]:

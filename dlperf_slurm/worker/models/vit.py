@@ -1,8 +1,9 @@
 """ViT-B/16: image classification by a transformer over patches (Dosovitskiy et al. 2021)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping
+from typing import Any, ClassVar, Iterator, Mapping
 
+from dlperf_slurm.worker.annotations import Arrays, RandomState
 from dlperf_slurm.worker.models import (
     Parameter,
     Transformer,
@@ -13,10 +14,6 @@ from dlperf_slurm.worker.models import (
     make_image_sample,
 )
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
-
-if TYPE_CHECKING:
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
 
 PUBLISHED_NAME = "ViT-B/16"
 SAMPLE_UNIT = "images"
@@ -126,7 +123,7 @@ class Definition(Transformer):
         attention = 2 * length**2 * hidden
         return 2 * (patches + self.layers * (projections + attention) + hidden * self.classes)
 
-    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+    def make_sample(self, random: RandomState) -> Arrays:
         return make_image_sample(random, self.IMAGE_CHANNELS, self.image_size, self.classes)
 
     def find_conflicts(self) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Sequence
+from typing import Any, Callable, Dict, Iterator, Sequence
 
 import megengine as mge
 import numpy
@@ -12,6 +12,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import narrow_integers, spread_labels
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.megengine.device import (
@@ -28,9 +29,6 @@ from dlperf_slurm.worker.frameworks.megengine.training import (
     make_scaler,
 )
 from dlperf_slurm.worker.work import Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 
 class MegEngineSession:
@@ -151,7 +149,7 @@ class MegEngineSession:
         for name, tensor in make_tensors(staged).items():
             self._batch[name][...] = tensor
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
         # the loader module needs Plasma
         from dlperf_slurm.worker.frameworks.megengine.loader import open_loader
 

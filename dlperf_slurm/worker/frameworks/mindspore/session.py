@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, Sequence, Tuple
 
 import mindspore as ms
 from mindspore import Tensor
@@ -11,6 +11,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import ending, host
 from dlperf_slurm.worker.clock import EventClock, HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import spread_labels
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.mindspore.device import (
@@ -28,9 +29,6 @@ from dlperf_slurm.worker.frameworks.mindspore.training import (
     meet_ranks,
 )
 from dlperf_slurm.worker.work import Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 
 class MindSporeSession:
@@ -120,7 +118,7 @@ class MindSporeSession:
         # mutable: otherwise a graph takes the batch as a constant and is compiled for each batch
         self._batch = ms.mutable({name: make(values) for name, values in staged.items()})
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
         return map(self.stage, open_loader(self._case, dataset, order))
 
     def set_learning_rate(self, learning_rate: float) -> None:

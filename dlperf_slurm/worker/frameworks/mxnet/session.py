@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 import gc
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 import mxnet as mx
 from mxnet import autograd
@@ -11,6 +11,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.mxnet.device import (
     choose_device,
@@ -27,9 +28,6 @@ from dlperf_slurm.worker.frameworks.mxnet.training import (
 )
 from dlperf_slurm.worker.nvml import read_own_memory_bytes
 from dlperf_slurm.worker.work import Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 AMP_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
@@ -130,7 +128,7 @@ class MXNetSession:
         self._batch = {name: array.copyto(self._device) for name, array in staged.items()}
         self._inputs = self._work.take_inputs(self._batch)
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Arrays]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Arrays]:
         return open_loader(self._case, dataset, order)
 
     def set_learning_rate(self, learning_rate: float) -> None:

@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import oneflow as flow
 from oneflow import nn
@@ -10,6 +10,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock, HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.oneflow.device import (
     choose_device,
@@ -26,15 +27,11 @@ from dlperf_slurm.worker.frameworks.oneflow.training import (
     SkippedMean,
     TrainingGraph,
     make_global,
-    make_model_global,
     make_optimizer,
     read_loss,
 )
 from dlperf_slurm.worker.nvml import read_own_memory_bytes
 from dlperf_slurm.worker.work import Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 
 class OneFlowSession:
@@ -53,7 +50,9 @@ class OneFlowSession:
         is_graph = case.axes.compiler == "graph"
         self._is_global = is_graph and rank_info.world_size > 1
         if self._is_global:
-            make_model_global(model, device.type)
+            # a graph over several ranks takes global tensors only; batch normalization still uses a
+            # rank's own samples
+            model.to_global(placement=flow.placement.all(device.type), sbp=flow.sbp.broadcast)
 
         self.parameter_count = sum(parameter.numel() for parameter in model.parameters())
         is_cuda = device.type == "cuda"
@@ -167,7 +166,7 @@ class OneFlowSession:
     def _copy(self, batch: Batch) -> Batch:
         return {name: tensor.to(self._device, copy=True) for name, tensor in batch.items()}
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Batch]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Batch]:
         return open_loader(self._case, dataset, order, is_pinned=self._device.type == "cuda")
 
     def set_learning_rate(self, learning_rate: float) -> None:

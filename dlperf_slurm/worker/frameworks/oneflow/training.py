@@ -94,15 +94,6 @@ class SkippedMean:
             buffer.mul_(flow.env.get_world_size())
 
 
-def make_model_global(model: nn.Module, device: str) -> None:
-    """Make the model's tensors global, in place, with a copy on each rank's "cpu" or "cuda".
-
-    A graph over several ranks takes global tensors only. Batch normalization still uses a rank's
-    own samples.
-    """
-    model.to_global(placement=flow.placement.all(device), sbp=flow.sbp.broadcast)
-
-
 def make_global(batch: Batch, device: str) -> Batch:
     """Join the batches of all ranks into global tensors, split along axis 0 over the ranks."""
     placement = flow.placement.all(device)

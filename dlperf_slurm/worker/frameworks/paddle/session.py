@@ -2,7 +2,7 @@
 
 import os
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
+from typing import Any, Dict, Iterator, Sequence
 
 import paddle
 from paddle import distributed
@@ -12,6 +12,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import EventClock, HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.paddle.device import (
     allow_tf32,
@@ -30,9 +31,6 @@ from dlperf_slurm.worker.frameworks.paddle.training import (
     make_scaler,
 )
 from dlperf_slurm.worker.work import Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 AUTOCAST_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 DATA_FORMATS = {"default": "NCHW", "channels_last": "NHWC"}
@@ -134,7 +132,7 @@ class PaddleSession:
             return copy.transpose((0, 2, 3, 1)).contiguous()
         return copy
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Tensors]:
         return open_loader(self._case, dataset, order, self._host_memory)
 
     def set_learning_rate(self, learning_rate: float) -> None:

@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
+from typing import Any, Dict, Iterator, Sequence
 
 import torch
 
@@ -9,6 +9,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import EventClock, HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.pytorch.attention import NamesOfAttention
 from dlperf_slurm.worker.frameworks.pytorch.blocks import checkpoint_blocks
@@ -42,9 +43,6 @@ from dlperf_slurm.worker.frameworks.pytorch.training import (
     make_scaler,
 )
 from dlperf_slurm.worker.work import UNFUSED, Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 
 class TorchSession:
@@ -172,7 +170,7 @@ class TorchSession:
         layout = torch.channels_last if is_image else torch.contiguous_format
         return torch.empty_like(tensor, device=self._device, memory_format=layout)
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Tensors]:
         is_pinned = self._copies is not None
         return open_loader(self._case, dataset, order, self._types, is_pinned)
 
