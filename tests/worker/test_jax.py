@@ -115,7 +115,7 @@ def trace_model(definition, builder, compute_type=jnp.float32):
     def forward(weights, statistics):
         key, layout = jax.random.key(0), layers.LAYOUTS["default"]
         scopes.append(layers.Scope(Reads(weights), statistics, key, True, compute_type, layout))
-        return builder.build_model(definition)(scopes[0], *inputs)
+        return builder.Model(definition)(scopes[0], *inputs)
 
     arrays = [
         {parameter.name: jax.ShapeDtypeStruct(parameter.shape, jnp.float32) for parameter in listed}

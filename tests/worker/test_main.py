@@ -28,8 +28,8 @@ from dlperf_slurm.contract.record import (
 from dlperf_slurm.contract.step_archive import DETAILS_FILE
 from dlperf_slurm.worker.attempt import check_python
 from dlperf_slurm.worker.failures import RANK_LOST
+from dlperf_slurm.worker.processes import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS, PlacementError
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watchdog import STALLS_DIR
 
 MPI, SOCKETS = "mpi", "sockets"

@@ -120,7 +120,7 @@ def test_model_says_all_that_is_asked_of_it(name):
     assert model.HAS_BATCH_STATISTICS or not list(definition.list_running_statistics())
     rule = definition.make_rule(256)
     assert rule.learning_rate > 0
-    assert rule.weight_decay == definition.WEIGHT_DECAY
+    assert rule.weight_decay == definition.RULE.weight_decay
     assert definition.CLIP_GLOBAL_NORM > 0
 
 

@@ -36,7 +36,7 @@ from dlperf_slurm.worker.nodes.checks import (
     find_xids,
     list_stale_processes,
 )
-from dlperf_slurm.worker.nodes.commands import run_lines
+from dlperf_slurm.worker.nodes.commands import run_line
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset, hold_lock, read_on_node
 from dlperf_slurm.worker.nodes.devices import read_gpus
 from dlperf_slurm.worker.nodes.links import check_ports
@@ -492,11 +492,8 @@ def test_commands_of_the_site_are_all_run():
     assert_problem(second, says=("'false'", "exit code 1"))
 
 
-def test_lines_end_at_the_first_that_fails_or_hangs(tmp_path):
-    noted = tmp_path / "noted"
-    lines = [f"echo a > {noted}", "sleep 60", f"echo b > {noted}"]
-    assert run_lines(lines, "setup", 0.5) == ["setup 'sleep 60' took longer than 0.5 s"]
-    assert noted.read_text() == "a\n"
+def test_line_that_hangs_is_ended():
+    assert run_line("sleep 60", "setup", 0.5) == "setup 'sleep 60' took longer than 0.5 s"
 
 
 def test_process_of_another_job_is_stale_only_without_its_daemon(monkeypatch):
@@ -689,8 +686,11 @@ def test_node_that_is_not_fit_copies_nothing_and_is_in_the_record(
 
 
 @pytest.mark.usefixtures("handler")
-def test_setup_that_fails_is_the_node_s(attempt):
-    assert prepare(attempt, setup=("exit 5",), commands=("echo checked >&2; false",)) == 1
+def test_setup_ends_at_its_first_line_that_fails(attempt, tmp_path):
+    noted = tmp_path / "noted"
+    lines = (f"echo a > {noted}", "exit 5", f"echo b > {noted}")
+    assert prepare(attempt, setup=lines, commands=("echo checked >&2; false",)) == 1
+    assert noted.read_text() == "a\n"
     (report,) = read_node_reports(attempt)
     (problem,) = report.problems
     assert_problem(problem, says=("setup 'exit 5'", "exit code 5"))

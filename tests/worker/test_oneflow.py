@@ -81,7 +81,7 @@ def test_running_statistics_take_a_tenth_of_the_batchs_unbiased_ones(compiler):
 
 def test_batch_normalization_on_the_cpu_is_as_exact_as_float32():
     definition = sessions.make_definition(make_case("resnet50"))
-    stem = resnet50.build_model(definition, CPU).stem
+    stem = resnet50.Model(definition, CPU).stem
     x = numpy.random.RandomState(0).standard_normal((16, 8, 32, 32)).astype("float32") + 2
     deviation = numpy.sqrt(x.astype("float64").var(axis=(0, 2, 3), keepdims=True) + 1e-5)
     expected = (x - x.astype("float64").mean(axis=(0, 2, 3), keepdims=True)) / deviation

@@ -12,7 +12,7 @@ from dlperf_slurm.worker.synthetic_batch import make_batch
 
 paddle = pytest.importorskip("paddle", reason="needs PaddlePaddle: dlperf-slurm env create paddle")
 
-from dlperf_slurm.worker.frameworks.paddle import blocks, device  # noqa: E402
+from dlperf_slurm.worker.frameworks.paddle import device, training  # noqa: E402
 
 ADAPTER = load_adapter("paddle")
 CASE = sessions.make_case("paddle", "bert")
@@ -108,7 +108,7 @@ def test_each_block_is_checkpointed(monkeypatch):
         computed.append(function)
         return function(*arguments)
 
-    monkeypatch.setattr(blocks, "recompute", recompute)
+    monkeypatch.setattr(training, "recompute", recompute)
     case = sessions.make_case("paddle", "llama", activation_checkpointing=True)
     sessions.start(case).step()
     assert len(set(computed)) == case.model_parameters["layers"]

@@ -86,7 +86,7 @@ def test_clip_scales_the_unscaled_gradient_to_norm_1(precision):
     assert norm_of(running.compute_gradients().values()) > 1.2
     running.step()
     moments = norm_of(running._training.optimizer._first_moments)
-    assert moments / (1 - running._work.definition.BETA1) == pytest.approx(1.0, rel=1e-3)
+    assert moments / (1 - running._work.definition.RULE.betas[0]) == pytest.approx(1.0, rel=1e-3)
 
 
 def norm_of(arrays):
