@@ -144,7 +144,7 @@ def test_steps_that_differ_are_found():
 
 def list_faults(program):
     text = (PROGRAMS / program).read_text("utf-8")
-    return {name.replace("_", " ") for name in re.findall(r"^            (\w+),$", text, re.M)}
+    return {name.replace("_", " ") for name in re.findall(r"^def (\w+)\(\):$", text, re.M)}
 
 
 def test_each_check_has_a_fault_that_it_must_find():
