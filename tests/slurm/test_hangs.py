@@ -15,8 +15,6 @@ from support.tool import await_that, find_details, find_states
 
 from dlperf_slurm.contract.record import FAILED, PARTIAL_STEP_SECONDS_FILE
 
-pytestmark = pytest.mark.slurm
-
 CASES_FAILED = 5
 STALL = "stall_seconds = 10"
 LIMIT = "memory_limit_mib_per_device = 24"

@@ -30,7 +30,6 @@ from dlperf_slurm.worker.frameworks.pytorch.training import (  # noqa: E402
     clip_gradients,
 )
 
-pytestmark = pytest.mark.pytorch
 ADAPTER = load_adapter("pytorch")
 NO_ENGINE = "FIND was unable to find an engine to execute this computation"
 LAST_LAYERS = {
