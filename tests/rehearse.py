@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rehearsal.build import LIBRARIES, LIBRARIES_12, BuildError, list_versions
-from rehearsal.checks import Problems, find_problems, read_rank
+from rehearsal.checks import find_problems, read_rank
 from rehearsal.combinations import (
     CAPABILITIES,
     SEARCH_MEMORY_MIB,
@@ -142,7 +142,8 @@ def rehearse(stage: Stage, combinations: Sequence[Combination]) -> list[Row]:
 def judge(combination: Combination, answer: dict[str, Any], check: str = NUMBERS_CHECK) -> Row:
     """Make the row of steps that ran with the stubs; `check` must find their fault."""
     ranks = [read_rank(told) for told in answer.get("ranks", [])]
-    problems = judge_answer(combination, answer)
+    error = {RUNS: [answer["error"]]} if "error" in answer else None
+    problems = error or find_problems(combination, ranks)
     row = make_row(combination.name, describe_step(ranks), problems, combination.fault, check)
     return show(row)
 
@@ -159,13 +160,6 @@ def judge_compiled(compilation: Compilation, answer: dict[str, Any]) -> Row:
     products, cores = (answer.get(name, {}) for name in ("products", "tensor_cores"))
     seen = f"{join_counts(products)}; tensor cores: {join_counts(cores)}"
     return show(make_row(compilation.name, seen, problems, compilation.fault, NUMBERS_CHECK))
-
-
-def judge_answer(combination: Combination, answer: dict[str, Any]) -> Problems:
-    """Return the problems of an answer, by check."""
-    if "error" in answer:
-        return {RUNS: [answer["error"]]}
-    return find_problems(combination, [read_rank(told) for told in answer["ranks"]])
 
 
 def search(stage: Stage, model: str, ranks: int, fault: str = "") -> Row:

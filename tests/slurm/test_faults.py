@@ -43,9 +43,9 @@ def submit_twice(run, tmp_path, **env):
     assert done.returncode == 0, done.stderr
 
 
-def requeue(run, array_task_id=0):
+def requeue(run):
     """Requeue an array task, without Slurm's delay of two minutes."""
-    job = f"{find_array_job(run)}_{array_task_id}"
+    job = f"{find_array_job(run)}_0"
     ask("scontrol", "requeue", job)
     await_that(lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued")
     ask("scontrol", "update", f"jobid={job}", "starttime=now+3")

@@ -93,7 +93,7 @@ def soak(stage, acts):
         words = ["resume", str(run.path)]
         calm = 0
         while True:
-            assert calm <= CALM_ROUNDS, read_states(run)
+            assert calm <= CALM_ROUNDS, run_tool(["status", str(run.path)], CHECKOUT).stdout
             calm += time.monotonic() > end
             with follow(words) as follower:
                 while follower.poll() is None and time.monotonic() < end:
@@ -183,10 +183,6 @@ def ask_status(run, chance):
     assert "Traceback" not in output, output
     assert process.returncode in CODES, output
     return 1
-
-
-def read_states(run):
-    return run_tool(["status", str(run.path)], CHECKOUT).stdout
 
 
 def assert_measured_once(run):

@@ -59,9 +59,8 @@ def list_scaled(framework):
     return [case for case in cases if find_unsupported(case) is None]
 
 
-def make_rank_batch(case, rank, size=None):
-    definition = sessions.make_definition(case)
-    return make_batch(definition, size or case.axes.batch_size, case.seed, rank)
+def make_rank_batch(case, rank):
+    return make_batch(sessions.make_definition(case), case.axes.batch_size, case.seed, rank)
 
 
 def test_loaded_batch_is_the_one_that_is_used(framework, model):
