@@ -418,13 +418,6 @@ def test_torchrun_hands_the_warning_before_the_time_limit_on(endless, torch):
 
 
 @pytest.mark.integration
-def test_ranks_without_a_secret_say_so(attempt):
-    tasks.Tasks(attempt, str(next(_JOB_IDS)), secret="").wait()
-    assert attempt.read_failure(1)["error"] == "PlacementError"
-    assert "DLPERF_SLURM_SECRET" in attempt.conclude().reason
-
-
-@pytest.mark.integration
 @pytest.mark.parametrize(
     ("rank", "variables", "ranks", "says"),
     [

@@ -117,11 +117,12 @@ def write_program(folder, name, script):
     path.chmod(0o755)
 
 
-def show_gpus(programs, *changes):
-    """nvidia-smi tells of a GPU for each of these changes of a sound one."""
+def show_gpus(programs, *changes, nvlink="true"):
+    """nvidia-smi tells of a GPU for each of these changes of a sound one, and of links by bash."""
     gpus = (GPU.format(**{**SOUND, "bus": f"1{i}", **change}) for i, change in enumerate(changes))
     text = f'<?xml version="1.0" ?>\n<nvidia_smi_log>{"".join(gpus)}</nvidia_smi_log>'
-    write_program(programs, "nvidia-smi", f"cat <<'END'\n{text}\nEND")
+    shown = f"if [ \"$1\" = nvlink ]; then {nvlink}\nexit; fi\ncat <<'END'\n{text}\nEND"
+    write_program(programs, "nvidia-smi", shown)
 
 
 def check(case=ON_GPUS, seconds=20.0, **asked):
@@ -180,18 +181,11 @@ def test_sound_node_has_no_problems(programs, change):
     ],
 )
 def test_gpu_with_fewer_nvlinks_than_the_others_is_named(programs, links, problems):
-    show_gpus(programs, {}, {})
     lines = [
         f"GPU {gpu}: NVIDIA H100 (UUID: GPU-{gpu})\n\t Link 0: {first}\n\t Link 1: {second}\n"
         for gpu, (first, second) in enumerate((("26.5 GB/s", "26.5 GB/s"), links))
     ]
-    listed = "".join(lines)
-    script = (programs / "nvidia-smi").read_text().replace("#!/bin/bash\n", "")
-    write_program(
-        programs,
-        "nvidia-smi",
-        f"if [ $1 = nvlink ]; then cat <<'END'\n{listed}END\nexit; fi\n{script}",
-    )
+    show_gpus(programs, {}, {}, nvlink=f"cat <<'END'\n{''.join(lines)}END")
     assert check(links=True) == (problems, [])
 
 
@@ -252,9 +246,7 @@ def test_pcie_link_that_amd_smi_does_not_report_is_no_problem(amd_programs, answ
 
 
 def test_links_that_the_driver_does_not_tell_are_no_problem(programs):
-    show_gpus(programs, {"width": "N/A"})
-    script = (programs / "nvidia-smi").read_text().replace("#!/bin/bash\n", "")
-    write_program(programs, "nvidia-smi", f"[ $1 = nvlink ] && exit 3\n{script}")
+    show_gpus(programs, {"width": "N/A"}, nvlink="exit 3")
     problems, (width, nvlinks) = check(links=True)
     assert problems == []
     assert_problem(width, says=("PCIe", "GPU 0"))
