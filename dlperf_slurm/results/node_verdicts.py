@@ -115,15 +115,13 @@ def judge_nodes(
     rows: list[tuple[Any, ...]] = []
     apart = _find_apart(manifest, measured)
     by_node: dict[str, list[Outcome]] = {node: [] for node in manifest.nodes}
-    for case in measured:
-        for outcome in case.outcomes:
-            by_node[get_node(outcome.repeat, manifest.nodes)].append(outcome)
     bits = BitVerdicts()
     for case in measured:
         of_case: dict[str, list[Record]] = {}
         for outcome in case.outcomes:
+            node = get_node(outcome.repeat, manifest.nodes)
+            by_node[node].append(outcome)
             if outcome.record:
-                node = get_node(outcome.repeat, manifest.nodes)
                 of_case.setdefault(node, []).append(outcome.record)
         compare_bits(of_case, kinds, bits)
     for index, (node, outcomes) in enumerate(by_node.items()):

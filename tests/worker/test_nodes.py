@@ -36,10 +36,10 @@ from dlperf_slurm.worker.nodes.checks import (
     find_xids,
     list_stale_processes,
 )
-from dlperf_slurm.worker.nodes.commands import run_lines
+from dlperf_slurm.worker.nodes.commands import run_line
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset, hold_lock, read_on_node
 from dlperf_slurm.worker.nodes.devices import read_gpus
-from dlperf_slurm.worker.nodes.links import check_ports
+from dlperf_slurm.worker.nodes.links import find_port_problems
 from dlperf_slurm.worker.nodes.prepare import prepare_node
 
 ON_GPUS = vary(attempts.CASE, device="cuda", topology="1n2g")
@@ -326,7 +326,8 @@ GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"
 def test_ports_of_adapters_are_active_and_alike(tmp_path, ports, environ, says):
     for index, port in enumerate(ports):
         add_port(tmp_path, f"mlx5_{index}", **port)
-    problems, unknown = check_ports(tmp_path, environ)
+    unknown = []
+    problems = find_port_problems(tmp_path, environ, unknown)
     assert unknown == []
     if says:
         assert_problem(" ".join(problems), says=says)
@@ -335,9 +336,9 @@ def test_ports_of_adapters_are_active_and_alike(tmp_path, ports, environ, says):
 
 
 def test_node_without_ports_is_told_and_no_problem(tmp_path):
-    problems, (reason,) = check_ports(tmp_path, {})
-    assert problems == []
-    assert "no InfiniBand or RoCE port" in reason
+    unknown = []
+    assert find_port_problems(tmp_path, {}, unknown) == []
+    assert "no InfiniBand or RoCE port" in " ".join(unknown)
 
 
 def test_limits_below_those_of_the_site_are_problems(monkeypatch):
@@ -519,11 +520,8 @@ def test_commands_of_the_site_are_all_run():
     assert_problem(second, says=("'false'", "exit code 1"))
 
 
-def test_lines_end_at_the_first_that_fails_or_hangs(tmp_path):
-    noted = tmp_path / "noted"
-    lines = [f"echo a > {noted}", "sleep 60", f"echo b > {noted}"]
-    assert run_lines(lines, "setup", 0.5) == ["setup 'sleep 60' took longer than 0.5 s"]
-    assert noted.read_text() == "a\n"
+def test_line_that_hangs_is_ended():
+    assert run_line("sleep 60", "setup", 0.5) == "setup 'sleep 60' took longer than 0.5 s"
 
 
 def test_process_of_another_job_is_stale_only_without_its_daemon(monkeypatch):
@@ -717,7 +715,9 @@ def test_node_that_is_not_fit_copies_nothing_and_is_in_the_record(
 
 @pytest.mark.usefixtures("handler")
 def test_setup_that_fails_is_the_node_s(attempt):
-    assert prepare(attempt, setup=("exit 5",), commands=("echo checked >&2; false",)) == 1
+    setup = ("true", "exit 5", f"touch {attempt}/later")
+    assert prepare(attempt, setup=setup, commands=("echo checked >&2; false",)) == 1
+    assert not (attempt / "later").exists()
     (report,) = read_node_reports(attempt)
     (problem,) = report.problems
     assert_problem(problem, says=("setup 'exit 5'", "exit code 5"))

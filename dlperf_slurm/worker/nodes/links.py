@@ -155,29 +155,26 @@ class Port(NamedTuple):
     gids: Dict[int, str]
 
 
-def check_ports(root: Path, environ: Mapping[str, str]) -> Tuple[List[str], List[str]]:
-    """Return the problems of InfiniBand and RoCE ports, and the checks that could not be made.
+def find_port_problems(root: Path, environ: Mapping[str, str], unknown: List[str]) -> List[str]:
+    """Return the problems of InfiniBand and RoCE ports: those in NCCL_IB_HCA, or all.
 
-    `root` is /sys. The ports are those that NCCL uses by NCCL_IB_HCA, or all. Rates and MTUs are
-    compared between ports of the same type of adapter.
+    `root` is /sys. Rates and MTUs are compared between ports of the same type of adapter. That the
+    node has no port is appended to `unknown`.
     """
     chosen = environ.get("NCCL_IB_HCA", "")
     folders = list_folder(root / "class/infiniband", "*/ports/*")
     ports = [port for port in map(_read_port, folders) if _is_chosen(port.name, chosen)]
+    if folders and not ports:
+        return [f"NCCL_IB_HCA = {chosen!r} names no port of this node"]
     if not ports:
-        if folders:
-            return [f"NCCL_IB_HCA = {chosen!r} names no port of this node"], []
-        return [], ["no InfiniBand or RoCE port found"]
-    problems = []
-    bad = set()
-    for port in ports:
-        own = list(_find_port_problems(port, ports, environ.get("NCCL_IB_GID_INDEX", "")))
-        problems += own
-        bad.update([port.name] if own else [])
-    good = [port.name for port in ports if port.name not in bad]
-    if bad and good:
+        unknown.append("no InfiniBand or RoCE port found")
+    gid_index = environ.get("NCCL_IB_GID_INDEX", "")
+    found = {port.name: list(_list_port_problems(port, ports, gid_index)) for port in ports}
+    problems = [problem for own in found.values() for problem in own]
+    good = [name for name, own in found.items() if not own]
+    if problems and good:
         problems[-1] += f'; to use the other ports: env.NCCL_IB_HCA = "={",".join(good)}"'
-    return problems, []
+    return problems
 
 
 def _read_port(path: Path) -> Port:
@@ -209,7 +206,7 @@ def _is_chosen(name: str, chosen: str) -> bool:
     return is_listed != is_excluded
 
 
-def _find_port_problems(port: Port, ports: Sequence[Port], gid_index: str) -> Iterator[str]:
+def _list_port_problems(port: Port, ports: Sequence[Port], gid_index: str) -> Iterator[str]:
     if port.state != "ACTIVE":
         yield f"port {port.name} is {port.state or 'in an unknown state'}"
         return

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import List
 
@@ -22,7 +23,7 @@ from dlperf_slurm.contract.nodes import (
 )
 from dlperf_slurm.contract.record import FAILURES_DIR
 from dlperf_slurm.worker.nodes.checks import check_node
-from dlperf_slurm.worker.nodes.commands import run_lines
+from dlperf_slurm.worker.nodes.commands import run_line
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset
 
 
@@ -36,12 +37,13 @@ def prepare_node(work_file: Path, attempt_dir: Path) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     work = read_node_work(work_file)
     case = read_json(attempt_dir / CASE_FILE, Case)
-    problems: List[str] = []
     unknown: List[str] = []
     copies: List[NodeCopy] = []
 
     started = time.monotonic()
-    problems += run_lines(work.setup, "setup", work.timeout_seconds)
+    found = (run_line(line, "setup", work.timeout_seconds) for line in work.setup)
+    # later lines may need the first one that failed
+    problems = list(islice(filter(None, found), 1))
     set_up = time.monotonic()
     if not problems:
         problems, unknown = check_node(work.check, case, work.timeout_seconds)
