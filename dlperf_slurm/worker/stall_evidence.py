@@ -116,6 +116,11 @@ def main(arguments: Sequence[str]) -> int:
                 ]
                 pool.submit(_save_output, get_rank_path(attempt_dir, rank, NATIVE), tracers)
         devices = tuple(describe_devices(read_json(attempt_dir / CASE_FILE, Case)))
+    for rank, state in states.items():
+        # a debugger that was killed leaves its process stopped
+        if state in RUNNING:
+            with suppress(OSError):
+                os.kill(pids[rank], signal.SIGCONT)
     named_states = {str(rank): state for rank, state in states.items()}
     write_sidecar(evidence_path, HostEvidence(host, named_states, devices))
     return 0

@@ -39,7 +39,7 @@ from dlperf_slurm.worker.nodes.checks import (
 from dlperf_slurm.worker.nodes.commands import run_line
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset, hold_lock, read_on_node
 from dlperf_slurm.worker.nodes.devices import read_gpus
-from dlperf_slurm.worker.nodes.links import check_ports
+from dlperf_slurm.worker.nodes.links import find_port_problems
 from dlperf_slurm.worker.nodes.prepare import prepare_node
 
 ON_GPUS = vary(attempts.CASE, device="cuda", topology="1n2g")
@@ -231,14 +231,41 @@ def test_amd_gpu_whose_pcie_link_is_below_its_own_is_named(amd_programs, second,
 
 
 @pytest.mark.parametrize(
+    ("links", "words"),
+    [
+        (["U", "N/A", "U", "X"], None),
+        (["U", "D", "D", "X"], ("GPU 1", "2 xGMI links down", "1 up")),
+        (["U/U", "SELF", "U/D"], ("GPU 1", "1 xGMI links down", "3 up")),
+        ("N/A", None),
+    ],
+)
+def test_amd_gpu_with_xgmi_links_that_are_down_is_named(amd_programs, links, words):
+    rows = [{"gpu": 0, "link_status": ["U", "U"]}, {"gpu": 1, "link_status": links}]
+    told = json.dumps({"cpu_data": [{"cpu": 0}], "link_status": rows})
+    pcie = '[{"gpu": 0, "bus": {"max_pcie_width": 16}, "pcie": {"width": 16}}]'
+    script = f"[ $1 = xgmi ] && echo '{told}' || echo '{pcie}'"
+    write_program(amd_programs, "amd-smi", script)
+    problems, unknown = check(links=True)
+    assert unknown == []
+    assert len(problems) == (words is not None)
+    for problem in problems:
+        assert_problem(problem, says=words)
+
+
+@pytest.mark.parametrize(
     ("answer", "says"),
     [
+        (
+            """[ $1 != xgmi ] || exit 2
+            echo '[{"gpu": 0, "bus": {"max_pcie_width": 16}, "pcie": {"width": 16}}]'""",
+            ("xGMI", "amd-smi", "exit code 2"),
+        ),
         ("exit 3", ("amd-smi", "exit code 3")),
         ("echo broken", ("amd-smi", "JSON")),
         ("""echo '[{"gpu": 0, "bus": {}, "pcie": "N/A"}]'""", ("amd-smi", "GPU 0")),
     ],
 )
-def test_pcie_link_that_amd_smi_does_not_report_is_no_problem(amd_programs, answer, says):
+def test_link_that_amd_smi_does_not_report_is_no_problem(amd_programs, answer, says):
     write_program(amd_programs, "amd-smi", answer)
     problems, (reason,) = check(links=True)
     assert problems == []
@@ -291,7 +318,8 @@ GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"
 def test_ports_of_adapters_are_active_and_alike(tmp_path, ports, environ, says):
     for index, port in enumerate(ports):
         add_port(tmp_path, f"mlx5_{index}", **port)
-    problems, unknown = check_ports(tmp_path, environ)
+    unknown = []
+    problems = find_port_problems(tmp_path, environ, unknown)
     assert unknown == []
     if says:
         assert_problem(" ".join(problems), says=says)
@@ -300,9 +328,9 @@ def test_ports_of_adapters_are_active_and_alike(tmp_path, ports, environ, says):
 
 
 def test_node_without_ports_is_told_and_no_problem(tmp_path):
-    problems, (reason,) = check_ports(tmp_path, {})
-    assert problems == []
-    assert "no InfiniBand or RoCE port" in reason
+    unknown = []
+    assert find_port_problems(tmp_path, {}, unknown) == []
+    assert "no InfiniBand or RoCE port" in " ".join(unknown)
 
 
 def test_limits_below_those_of_the_site_are_problems(monkeypatch):

@@ -37,14 +37,13 @@ def prepare_node(work_file: Path, attempt_dir: Path) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     work = read_sidecar(work_file, NodeWork)
     case = read_json(attempt_dir / CASE_FILE, Case)
-    problems: List[str] = []
     unknown: List[str] = []
     copies: List[NodeCopy] = []
 
     started = time.monotonic()
-    # up to the first line that fails
-    ran = (run_line(line, "setup", work.timeout_seconds) for line in work.setup)
-    problems += islice(filter(None, ran), 1)
+    found = (run_line(line, "setup", work.timeout_seconds) for line in work.setup)
+    # later lines may need the first one that failed
+    problems = list(islice(filter(None, found), 1))
     set_up = time.monotonic()
     if not problems:
         problems, unknown = check_node(work.check, case, work.timeout_seconds)
