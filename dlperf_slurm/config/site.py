@@ -160,7 +160,7 @@ class Site(JobSettings):
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
     """SBATCH_ variables of your shell that sbatch may read, such as "SBATCH_ACCOUNT"."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
-    """Variables of your shell to pass to the jobs; their values are stored in a file that only you can read."""
+    """Variables of your shell to pass to the jobs, with values that only you can read."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None
     """Umask of a run's files, in octal; default: "077", or "027" if `group` is set."""
     group: Optional[str] = None
