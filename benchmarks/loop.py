@@ -22,8 +22,8 @@ from telemetry import CASE
 from dlperf_slurm.stats.median import compute_median, compute_median_interval
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.measure import measure_steps
+from dlperf_slurm.worker.processes import block_signal
 from dlperf_slurm.worker.progress import Position
-from dlperf_slurm.worker.time_limit import block_signal
 from dlperf_slurm.worker.watchdog import watch_rank
 
 PAIRS = 100

@@ -14,8 +14,8 @@ from typing import Any
 from rows import Row, print_rows
 
 from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.processes import block_signal
 from dlperf_slurm.worker.progress import MEASURED
-from dlperf_slurm.worker.time_limit import block_signal
 from dlperf_slurm.worker.watchdog import watch_rank
 
 PAIRS = 15

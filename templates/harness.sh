@@ -229,7 +229,8 @@ end_array_task() {
     rm -f "$reserve_file.tried"
   fi 2> /dev/null
   rm -f "$reserve_file"
-  ("activate_$framework"; cd "$attempt_dir" || exit 69; "conclude_$framework" "$exit_code")
+  # what failed to be set up was reported before
+  ("activate_$framework" 2> /dev/null; cd "$attempt_dir" || exit 69; "conclude_$framework" "$exit_code")
   write_marker finished "$exit_code"
   # remove a log with no other line than the one about out and err
   if [ "$exit_code" -eq 0 ] && [ -n "$log_file" ] && [ "$(< "$log_file")" == "$log_line" ]; then
@@ -312,6 +313,7 @@ hold_after_failures() { # EXIT_CODE: of an array task without a record
 # Run the site's setup lines; a command may have several lines. A failing line ends the array task.
 run_setup() { # LINE...
   local setup_line setup='' setup_lines=("$@")
+  [[ "$*" != *module* ]] || define_module
   set --
   for setup_line in "${setup_lines[@]}"; do
     setup+=$setup_line$'\n'

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rehearsal.build import LIBRARIES, LIBRARIES_12, BuildError, list_versions
-from rehearsal.checks import Problems, find_problems, read_rank
+from rehearsal.checks import find_problems, read_rank
 from rehearsal.combinations import (
     CAPABILITIES,
     SEARCH_MEMORY_MIB,
@@ -29,18 +29,22 @@ from rehearsal.combinations import (
     list_combinations,
     list_tensorflow,
 )
-from rehearsal.compiled import find_compiled_problems, list_broken, list_compilations
-from rehearsal.other_frameworks import make_called_row, make_compiled_row
+from rehearsal.compiled import (
+    NUMBERS_CHECK,
+    Compilation,
+    find_compiled_problems,
+    list_broken,
+    list_compilations,
+)
 from rehearsal.report import (
     CAUGHT,
-    Found,
+    MISSED,
     Row,
+    describe_step,
+    join_counts,
     list_rejected,
-    make_fault_row,
     make_markdown,
     make_row,
-    make_step_row,
-    make_summary,
 )
 from rehearsal.self_checks import SELF_CHECKS, TENSORFLOW_FAULTS
 from rehearsal.stage import CHECKOUT, PROGRAMS, VARIABLES, Stage, ask, find_environment
@@ -56,72 +60,67 @@ HIDE_FULL_MEMORY = {"REHEARSAL_HIDES_FULL_MEMORY": "1"}
 
 
 def main() -> int:
-    """Rehearse, print the table and write the report; return 0 if all checks pass."""
+    """Rehearse, print the verdicts and write the report; return 0 if all checks pass."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="a framework, or rows by name")
     only = parser.parse_args().only
     started = time.monotonic()
     chosen = [PYTORCH, *OTHERS] if not only else [only if only in OTHERS else PYTORCH]
-    found = Found()
+    facts: dict[str, str] = {}
+    rows: list[Row] = []
     try:
         for framework in chosen:
-            found.add_versions(framework, list_versions(find_environment(framework)))
+            versions = list_versions(find_environment(framework))
+            facts[framework] = ", ".join(f"{name} {version}" for name, version in versions.items())
         FOLDER.mkdir(parents=True, exist_ok=True)
         for framework in chosen:
-            if framework == PYTORCH:
-                rehearse_pytorch(found, "" if only == PYTORCH else only)
-            else:
-                OTHERS[framework](found)
+            rows += OTHERS.get(framework, lambda: rehearse_pytorch(only))()
     except BuildError as error:
         print(f"rehearse: {error}", file=sys.stderr)
         return 1
-    found.facts["seconds"] = f"{time.monotonic() - started:.0f}"
+    facts["seconds"] = f"{time.monotonic() - started:.0f}"
     report = FOLDER / "report.md"
-    report.write_text(make_markdown(found), encoding="utf-8")
-    if found.rows:
-        print(make_summary(found.rows))
-    print(*list_rejected(found.every), sep="\n")
-    caught = sum(row.verdict == CAUGHT for row in found.faults)
-    told = (
-        f"{caught} of {len(found.faults)} faults caught" if found.faults else "no fault was put in"
-    )
+    report.write_text(make_markdown(rows, facts), encoding="utf-8")
+    print(*list_rejected(rows), sep="\n")
+    faults = [row.verdict for row in rows if row.verdict in (CAUGHT, MISSED)]
+    told = f"{faults.count(CAUGHT)} of {len(faults)} faults caught" if faults else "no fault put in"
     print(f"{told}; report: {report}")
-    return 0 if found.every and all(row.is_sound for row in found.every) else 1
+    return 0 if rows and all(row.is_sound for row in rows) else 1
 
 
-def rehearse_pytorch(found: Found, only: str) -> None:
+def rehearse_pytorch(only: str) -> Iterator[Row]:
     """Run PyTorch's steps and searches whose name contains this text; if '', all and the faults."""
+    only = "" if only == PYTORCH else only
     stage = Stage(PYTORCH, LIBRARIES, FOLDER)
-    found.rows.extend(rehearse(stage, [one for one in list_combinations() if only in one.name]))
-    searches = [one for one in SEARCHES if only in " ".join(map(str, one))]
-    found.searches.extend(search(stage, *one) for one in searches)
+    yield from rehearse(stage, [one for one in list_combinations() if only in one.name])
+    for model, ranks in SEARCHES:
+        if only in f"{model} {ranks}":
+            yield search(stage, model, ranks)
     if not only:
-        found.faults.extend([*rehearse_faults(stage), fail_search(stage)])
+        pairs = [(check, one) for check, faults in SELF_CHECKS.items() for one in faults]
+        answers = stage.observe([one for _, one in pairs], FOLDER / "faults.log")
+        for (check, combination), answer in zip(pairs, answers):
+            yield judge(combination, answer, check)
+        yield search(stage, *SEARCHES[0], "hide that memory is full")
 
 
-def rehearse_tensorflow(found: Found) -> None:
+def rehearse_tensorflow() -> Iterator[Row]:
     """Check the calls of cuBLAS and cuDNN by TensorFlow 2, in graph mode."""
     stage = Stage("tensorflow2", LIBRARIES_12, FOLDER)
     combinations = [*list_tensorflow(), *TENSORFLOW_FAULTS]
     answers = stage.observe(combinations, FOLDER / "tensorflow2.log")
-    for combination, answer in zip(combinations, answers):
-        problems = judge_answer(combination, answer)
-        ranks = [read_rank(told) for told in answer.get("ranks", [])]
-        found.add_numbers(make_called_row(combination, ranks, problems))
+    yield from map(judge, combinations, answers)
 
 
-def rehearse_jax(found: Found) -> None:
+def rehearse_jax() -> Iterator[Row]:
     """Check the products in JAX's steps, which XLA compiles for an absent H100."""
     asked = [*list_compilations(), *list_broken()]
     command = [find_environment("jax") / "bin" / "python", PROGRAMS / "compile_jax.py"]
     answers = ask(command, {**os.environ, **VARIABLES}, asked, FOLDER / "jax.log")
-    for compilation, answer in zip(asked, answers):
-        error = {RUNS: [answer["error"]]} if "error" in answer else None
-        problems = error or find_compiled_problems(compilation, answer)
-        found.add_numbers(make_compiled_row(compilation, answer, problems))
+    yield from map(judge_compiled, asked, answers)
 
 
-OTHERS: dict[str, Callable[[Found], None]] = {
+OTHERS: dict[str, Callable[[], Iterator[Row]]] = {
     "tensorflow2": rehearse_tensorflow,
     "jax": rehearse_jax,
 }
@@ -134,57 +133,46 @@ def rehearse(stage: Stage, combinations: Sequence[Combination]) -> list[Row]:
         chosen = [one for one in combinations if one.capability == capability]
         if not chosen:
             return []
-        answers = stage.observe(chosen, FOLDER / f"steps-{capability}.log")
-        return [judge(*pair) for pair in zip(chosen, answers)]
+        return list(map(judge, chosen, stage.observe(chosen, FOLDER / f"steps-{capability}.log")))
 
     with ThreadPoolExecutor(len(CAPABILITIES)) as pool:
         return [row for rows in pool.map(rehearse_kind, CAPABILITIES) for row in rows]
 
 
-def judge(combination: Combination, answer: dict[str, Any]) -> Row:
-    problems = judge_answer(combination, answer)
+def judge(combination: Combination, answer: dict[str, Any], check: str = NUMBERS_CHECK) -> Row:
+    """Make the row of steps that ran with the stubs; `check` must find their fault."""
     ranks = [read_rank(told) for told in answer.get("ranks", [])]
-    row = make_step_row(combination, ranks, problems)
+    error = {RUNS: [answer["error"]]} if "error" in answer else None
+    problems = error or find_problems(combination, ranks)
+    row = make_row(combination.name, describe_step(ranks), problems, combination.fault, check)
+    return show(row)
+
+
+def show(row: Row) -> Row:
     print(f"{row.name}: {row.verdict}", flush=True)
     return row
 
 
-def judge_answer(combination: Combination, answer: dict[str, Any]) -> Problems:
-    """Return the problems of an answer, by check."""
-    if "error" in answer:
-        return {RUNS: [answer["error"]]}
-    return find_problems(combination, [read_rank(told) for told in answer["ranks"]])
+def judge_compiled(compilation: Compilation, answer: dict[str, Any]) -> Row:
+    """Make the row of a step that XLA compiled, or of the fault in it."""
+    error = {RUNS: [answer["error"]]} if "error" in answer else None
+    problems = error or find_compiled_problems(compilation, answer)
+    products, cores = (answer.get(name, {}) for name in ("products", "tensor_cores"))
+    seen = f"{join_counts(products)}; tensor cores: {join_counts(cores)}"
+    return show(make_row(compilation.name, seen, problems, compilation.fault, NUMBERS_CHECK))
 
 
-def rehearse_faults(stage: Stage) -> Iterator[Row]:
-    """Yield a row for each injected fault, all on the same kind of GPU."""
-    pairs = [(check, one) for check, faults in SELF_CHECKS.items() for one in faults]
-    answers = stage.observe([one for _, one in pairs], FOLDER / "faults.log")
-    for (check, combination), answer in zip(pairs, answers):
-        problems = judge_answer(combination, answer)
-        row = make_fault_row(combination.fault, combination.name, check, problems)
-        print(f"{row.name}: {row.verdict}", flush=True)
-        yield row
-
-
-def search(stage: Stage, model: str, ranks: int) -> Row:
-    """Run a search for the largest batch, and return its row."""
-    answer = stage.search(model, ranks, {})
-    name = f"{model} amp-fp16, {ranks} rank{'s' * (ranks > 1)}"
+def search(stage: Stage, model: str, ranks: int, fault: str = "") -> Row:
+    """Search for the largest batch; with a fault, the GPU hides that its memory is full."""
+    answer = stage.search(model, ranks, HIDE_FULL_MEMORY if fault else {})
     problems = list(judge_search(answer))
     trials = ", ".join(
         f"{size} {'full' if full else 'fits'}" for size, full in answer.get("trials", [])
     )
-    cells = (
-        name,
-        f"{SEARCH_MEMORY_MIB} MiB",
-        trials,
-        str(answer.get("batch_size", "-")),
-        f"{answer.get('peak_memory_bytes', 0) / 2**20:.0f} MiB",
-    )
-    row = make_row(f"search {name}", cells, {SEARCH: problems} if problems else {})
-    print(f"{row.name}: {row.verdict}", flush=True)
-    return row
+    peak = answer.get("peak_memory_bytes", 0) / 2**20
+    seen = f"{SEARCH_MEMORY_MIB} MiB: {trials}; {answer.get('batch_size', '-')}, {peak:.0f} MiB"
+    name = f"search {model} amp-fp16, {ranks} ranks"
+    return show(make_row(name, seen, {SEARCH: problems} if problems else {}, fault, SEARCH))
 
 
 def judge_search(answer: dict[str, Any]) -> Iterator[str]:
@@ -199,14 +187,6 @@ def judge_search(answer: dict[str, Any]) -> Iterator[str]:
         yield f"{found} is not the largest of {answer['trials']}"
     if not 0 < answer["peak_memory_bytes"] < SEARCH_MEMORY_MIB * 2**20:
         yield f"a peak of {answer['peak_memory_bytes']} bytes"
-
-
-def fail_search(stage: Stage) -> Row:
-    """Run a search on a GPU that hides that its memory is full, which must fail."""
-    model, ranks = SEARCHES[0]
-    problems = list(judge_search(stage.search(model, ranks, HIDE_FULL_MEMORY)))
-    fault = "hide that memory is full"
-    return make_fault_row(fault, f"search {model} amp-fp16", SEARCH, {SEARCH: problems})
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Builds the wheel, installs it for the login side on Python 3.9 and on the newest one here, and runs
 the fast tests of tests/unit outside the checkout; what integration and slow tests call in addition
-is the same on any Python. The newest one is left out where `make test` has tested on it, and tests
-of data frames where it has the same version of pandas. Runs tests/worker on Python 3.7 and on the
+is the same on any Python. The newest one has pyarrow, in which pandas then keeps texts; it is left
+out where `make test` has tested on it. Runs tests/worker on Python 3.7 and on the
 newest one with NumPy and MPI: on 3.7 in the environment of TensorFlow 1, but without its own tests,
 and with integration tests, as processes and signals differ there. Exhaustive tests are left out.
 Two Pythons are tested at a time, while environments are created. A missing interpreter is reported,
@@ -20,7 +20,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from importlib.metadata import version as find_version
 from pathlib import Path
 from typing import Optional
 
@@ -37,8 +36,6 @@ WORKER_OLDEST = (3, 7)
 PARALLEL = ["-n", "2"]
 AT_ONCE = 2
 LOGIN_MARKS = ["-m", "not (integration or slow or exhaustive)"]
-# what of tests/unit computes with data frames
-FRAME_TESTS = ("published", "reports", "results", "stats", "test_reports.py")
 # for the oldest Python, and for the newest
 WORKER_MARKS = (["-m", "not exhaustive"], ["-m", "not (integration or exhaustive)"])
 AGAIN = ["--last-failed", "--last-failed-no-failures=none"]
@@ -109,16 +106,8 @@ def test_login(making: "Future[str]", version: Version, wheel: Path) -> int:
     config = ["-c", str(CHECKOUT / "setup.cfg"), "--rootdir", str(CHECKOUT)]
     tests = str(CHECKOUT / "tests" / "unit")
     command = [python, "-m", "pytest", "-q", *config, *LOGIN_MARKS, tests]
-    if version != LOGIN_OLDEST and find_pandas(python) == find_version("pandas"):
-        command += [f"--ignore={tests}/{name}" for name in FRAME_TESTS]
     title = f"login side on Python {name_version(version)}"
     return run_tests(title, command, wheel.parent)
-
-
-def find_pandas(python: str) -> str:
-    """Return the version of pandas that this Python imports."""
-    code = "from importlib.metadata import version; print(version('pandas'))"
-    return subprocess.check_output([python, "-c", code], text=True).strip()
 
 
 def test_worker(making: "Future[str]", version: Version, marks: Sequence[str]) -> int:
@@ -164,7 +153,8 @@ def name_version(version: Version) -> str:
 
 def make_login(version: Version) -> str:
     """Return the Python of an environment for the login side, or "" without an interpreter."""
-    return make_venv("login", version, LOGIN_PACKAGES) if find_or_miss("login", version) else ""
+    packages = LOGIN_PACKAGES + ["pyarrow"] * (version != LOGIN_OLDEST)
+    return make_venv("login", version, packages) if find_or_miss("login", version) else ""
 
 
 def make_worker(version: Version) -> str:

@@ -7,17 +7,13 @@ import dataclasses
 import json
 import reprlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
+from typing import Any, Dict, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
 
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.parity import Parity, Proofs
+from dlperf_slurm.contract.record import Failure, Record
 from dlperf_slurm.files import FileProblem, reading
 from dlperf_slurm.files.writing import write_file
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.contract.host_noise import NoiseReport
-    from dlperf_slurm.contract.parity import Parity, Proofs
-    from dlperf_slurm.contract.peaks import Peaks
-    from dlperf_slurm.contract.record import Failure, Record
 
 SCHEMA_VERSION = 1
 
@@ -28,24 +24,24 @@ class ContractError(FileProblem, ValueError):
 
 def write_json(
     path: Path,
-    value: "Union[Case, Record, Failure, Parity, Proofs]",
+    value: Union[Case, Record, Failure, Parity, Proofs],
     is_synced: bool = True,
 ) -> None:
     """Write `value` with the schema version as JSON; otherwise as `write_file`."""
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}
-    write_file(path, _format_json(data), is_synced=is_synced)
+    write_file(path, format_json(data).encode(), is_synced=is_synced)
 
 
-def write_sidecar(path: Path, value: "Union[NoiseReport, Peaks]") -> None:
-    """Write a file beside a record as JSON without a schema version; raises FileProblem."""
-    write_file(path, _format_json(dataclasses.asdict(value)))
+def write_sidecar(path: Path, value: Any, root: Optional[Path] = None) -> None:
+    """Write a dataclass beside a record as JSON without a schema version; raises FileProblem."""
+    write_file(path, format_json(dataclasses.asdict(value)).encode(), root)
 
 
-def _format_json(data: Mapping[str, Any]) -> bytes:
-    return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
+def format_json(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, indent=1, sort_keys=True) + "\n"
 
 
-T = TypeVar("T", "Case", "Record", "Failure", "Parity")
+T = TypeVar("T", Case, Record, Failure, Parity)
 D = TypeVar("D")
 
 
@@ -56,6 +52,11 @@ def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
     is unreadable, invalid or of another schema version; FileNotFoundError if it is missing.
     """
     return build_dataclass(kind, read_values(path, root), str(path), is_complete=True)
+
+
+def read_sidecar(path: Path, kind: Type[D], root: Optional[Path] = None) -> D:
+    """Read a file that `write_sidecar` wrote; raises as `read_json`."""
+    return build_dataclass(kind, reading.read_json(path, root=root), str(path), is_complete=True)
 
 
 def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:

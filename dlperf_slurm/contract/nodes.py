@@ -1,15 +1,12 @@
 """The node work (setup, checks, copies) before ranks start, and node reports, as JSON files."""
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Dict, List, Tuple
 
-from dlperf_slurm.contract.json_files import build_dataclass
+from dlperf_slurm.contract.json_files import format_json, read_sidecar, write_sidecar
 from dlperf_slurm.contract.record import Failure, Record
-from dlperf_slurm.files import reading
-from dlperf_slurm.files.writing import write_file
 
 # in the folder of a start: one report file per node
 NODES_DIR = "nodes"
@@ -82,29 +79,19 @@ class NodeReport:
 
 def format_node_work(work: NodeWork) -> str:
     """Format node work (a node's setup, checks and data copies) as JSON, for the job script."""
-    return json.dumps(dataclasses.asdict(work), indent=1, sort_keys=True) + "\n"
-
-
-def read_node_work(path: Path) -> NodeWork:
-    """Read a file of node work; raises FileProblem if invalid, FileNotFoundError if missing."""
-    return build_dataclass(NodeWork, reading.read_json(path), str(path), is_complete=True)
+    return format_json(dataclasses.asdict(work))
 
 
 def write_node_report(folder: Path, report: NodeReport) -> None:
     """Write a node's report into the attempt's folder; raises FileProblem if that fails."""
-    text = json.dumps(dataclasses.asdict(report), indent=1, sort_keys=True) + "\n"
     (folder / NODES_DIR).mkdir(exist_ok=True)
-    write_file(folder / NODES_DIR / f"{report.node}.json", text.encode())
+    write_sidecar(folder / NODES_DIR / f"{report.node}.json", report)
 
 
 def read_node_reports(folder: Path) -> List[NodeReport]:
     """Read an attempt's node reports, sorted by node name; raises FileProblem if one is invalid."""
-    return [
-        build_dataclass(
-            NodeReport, reading.read_json(path, root=folder), str(path), is_complete=True
-        )
-        for path in sorted((folder / NODES_DIR).glob("*.json"))
-    ]
+    paths = sorted((folder / NODES_DIR).glob("*.json"))
+    return [read_sidecar(path, NodeReport, root=folder) for path in paths]
 
 
 def make_node_failure(report: NodeReport) -> Failure:

@@ -58,7 +58,8 @@ class Marker(NamedTuple):
 def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
     """Read the last line of standard error that one execution of a job script left; "" for none.
 
-    `attempt_dir` may also be that of the execution. The line is cut after MAX_ERROR_CHARACTERS.
+    `attempt_dir` may also be that of the execution. The line is cut after MAX_ERROR_CHARACTERS, and
+    has no "SCRIPT: line 7: " of bash before its message.
     """
     try:
         with open_file(attempt_dir / ERROR_FILE, run_dir) as file:
@@ -71,7 +72,8 @@ def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
     written = list(filter(None, (line.replace("\0", "").strip() for line in lines)))
     # bash's last words after "cannot execute binary file: Exec format error"
     written = [line for line in written if not line.endswith(": Success")] or written
-    return written[-1][:MAX_ERROR_CHARACTERS] if written else ""
+    last = re.sub(r"^\S+: line \d+: ", "", written[-1]) if written else ""
+    return last[:MAX_ERROR_CHARACTERS]
 
 
 def read_hold(run_dir: Path, group_id: str) -> str:

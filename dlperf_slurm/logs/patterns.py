@@ -2,10 +2,7 @@
 
 import calendar
 import re
-from typing import TYPE_CHECKING, Dict, Mapping, cast
-
-if TYPE_CHECKING:
-    from typing import Match, Pattern
+from typing import Dict, Mapping, Match, Pattern, cast
 
 # prefix of Python's logging: INFO:root:, or a time with name and level
 LOGGER_PREFIX = (
@@ -53,7 +50,7 @@ _ARGUMENT = re.compile(
 )
 
 
-def join_patterns(*patterns: "Pattern[str]") -> "Pattern[str]":
+def join_patterns(*patterns: Pattern[str]) -> Pattern[str]:
     """Return a pattern that matches if any of these does, without their group names."""
     bare = (re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) for pattern in patterns)
     return re.compile("|".join(f"(?:{each})" for each in bare))

@@ -6,7 +6,7 @@ import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY
 from dlperf_slurm.logs import (
@@ -30,9 +30,6 @@ from dlperf_slurm.logs.path_settings import read_name, read_path_date, read_path
 from dlperf_slurm.logs.publisher_rules import RuleError
 from dlperf_slurm.logs.settings import ALL_SETTINGS
 from dlperf_slurm.logs.windows import STEPS, TOKENS, Window
-
-if TYPE_CHECKING:
-    pass
 
 SURROUNDINGS = ("hardware", "software", "date")
 DEVICES_PER_NODE = 8

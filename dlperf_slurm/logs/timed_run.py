@@ -15,7 +15,6 @@ import re
 from dataclasses import dataclass, field
 from statistics import median
 from typing import (
-    TYPE_CHECKING,
     Callable,
     Dict,
     List,
@@ -30,6 +29,7 @@ from typing import (
 )
 
 from dlperf_slurm.logs import Identity, NumberError, ParsedRun
+from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, Marks, Position, RankMarks
 from dlperf_slurm.logs.patterns import (
     DATE_TIME,
@@ -43,10 +43,7 @@ from dlperf_slurm.logs.patterns import (
 )
 from dlperf_slurm.logs.windows import SAMPLES, STEPS, TOKENS, Window, merge_unlabelled
 
-if TYPE_CHECKING:
-    from dlperf_slurm.logs.lines import LogLine
-
-Handler = Callable[["TimedRun", "LogLine", Match[str]], Optional[bool]]
+Handler = Callable[["TimedRun", LogLine, Match[str]], Optional[bool]]
 """Function that handles a matching line; it returns False to pass the line to later patterns."""
 Lines = Sequence[Union[Pattern[str], Tuple[Pattern[str], Handler]]]
 
@@ -166,13 +163,13 @@ class TimedRun:
         """Append a printed figure to the list of figures with this name, such as "final_rates"."""
         self.series.setdefault(name, []).append(figure)
 
-    def add(self, line: "LogLine") -> None:
+    def add(self, line: LogLine) -> None:
         self.ranks.add(line.rank)
         self.facts = self.facts_by_rank.setdefault(line.rank, {})
         if not self._take(line, self.format.lines) and not self.is_under_way(line.rank):
             self._take(line, self.format.announcements)
 
-    def _take(self, line: "LogLine", entries: Lines) -> bool:
+    def _take(self, line: LogLine, entries: Lines) -> bool:
         """Handle a line by the first entry whose pattern matches; return whether there is one."""
         for entry in entries:
             pattern, handle = entry if isinstance(entry, tuple) else (entry, take_line)
@@ -245,7 +242,7 @@ class TimedRun:
         return f"the log ends before the end of the run: {what} missing{ranks}"
 
 
-def _handle(run: TimedRun, line: "LogLine", match: Match[str], handle: Handler) -> bool:
+def _handle(run: TimedRun, line: LogLine, match: Match[str], handle: Handler) -> bool:
     """Call the handler of a matching line; return whether the handler used the line.
 
     Raises NumberError if a value is no number.
@@ -281,14 +278,14 @@ def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int
     return f"the log ends at step {found}; the last planned step is {last}" if found < last else ""
 
 
-def take_line(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
+def take_line(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     """Store the values in the named groups of a matching line in the run."""
     take_values(run, line, {k: text for k, text in match.groupdict().items() if text is not None})
     if "device" in match.re.groupindex:
         run.devices |= {(line.rank, each.group("device")) for each in match.re.finditer(line.text)}
 
 
-def take_values(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
+def take_values(run: TimedRun, line: LogLine, found: Dict[str, str]) -> None:
     """Store the values of a line in the run; `found` has their texts by group name."""
     line = line._replace(rank=int(found.pop("rank", line.rank)))
     for name in _KEPT & found.keys():
@@ -327,7 +324,7 @@ def _take_value(run: TimedRun, found: Dict[str, str]) -> float:
     return 0.0
 
 
-def _take_mark(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
+def _take_mark(run: TimedRun, line: LogLine, found: Dict[str, str]) -> None:
     if "in_epoch" in run.facts:
         found.setdefault("epoch", run.facts["in_epoch"])
     names = [name for name in ("epoch", "step") if name in found]
@@ -346,7 +343,7 @@ def _take_mark(run: TimedRun, line: "LogLine", found: Dict[str, str]) -> None:
 def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Pattern[str], Handler]:
     """Return the pattern, and a handler that ignores a log's last line if that may be cut short."""
 
-    def handle(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
+    def handle(run: TimedRun, line: LogLine, match: Match[str]) -> None:
         if not line.is_last_unended:
             handler(run, line, match)
 
@@ -367,7 +364,7 @@ def dll_line(
         for group, name in metrics.items()
     )
 
-    def handle(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
+    def handle(run: TimedRun, line: LogLine, match: Match[str]) -> None:
         is_cut = any(match.end(group) == len(line.text) for group in metrics)
         if not (is_cut and line.is_last_unended):
             handler(run, line, match)
@@ -375,7 +372,7 @@ def dll_line(
     return re.compile(rf"DLL (?P<time>{DATE_TIME}) - ?{body}{''.join(values)}"), handle
 
 
-def _keep_parameters(run: TimedRun, line: "LogLine", match: Match[str]) -> None:
+def _keep_parameters(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     run.facts.update(_PARAMETER.findall(match.group(1).strip()))
 
 

@@ -44,8 +44,7 @@ def list_findings(results: Results) -> tuple[Headline, ...]:
     doubts = _list_warnings(results, measured)
     if list_unproven(measured) and (measured.parity_proof == "").all():
         texts.append(
-            "Not checked: whether the compared cases do the same work on these devices; use "
-            "`parity` to check this."
+            "Not checked (command parity): whether the cases do the same work on these devices."
         )
     return (*map(Headline, texts), *(Headline(text, True) for text in doubts))
 

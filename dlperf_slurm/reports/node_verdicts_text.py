@@ -126,7 +126,7 @@ def _make_cells(place: int, rows: "DataFrame") -> list[Cell]:
     """
     effects = [own[place] if own else None for own in rows.effects]
     return [
-        Cell(one.ratio, SPEED, interval=Interval(one.low, one.high))
+        Cell(one.ratio, SPEED, interval=Interval(one.low, one.high) if one.low > 0 else None)
         if one and one.ratio == one.ratio
         else Cell(None)
         for one in effects

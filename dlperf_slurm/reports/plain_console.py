@@ -3,6 +3,7 @@
 rich does more, but its import takes a tenth of a second, and a table of thousands of rows minutes.
 """
 
+import re
 import unicodedata
 from typing import NamedTuple, TextIO, Union
 
@@ -10,6 +11,8 @@ from dlperf_slurm.plain_text import break_workflow_commands, strip_controls
 
 # the parameters of ANSI's SGR escape sequence
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33"}
+_HOLD = "\N{NO-BREAK SPACE}"
+_FIGURE = re.compile(r"(?<=\d) (?:to (?=\d)|(?=%))")
 
 
 class Text(NamedTuple):
@@ -33,9 +36,10 @@ class PlainConsole:
         Raises BrokenPipeError if the reader, such as `head`, has ended.
         """
         content, style = (text, "") if isinstance(text, str) else text
-        lines = [
-            part for line in strip_controls(content).split("\n") for part in wrap(line, self.width)
-        ]
+        # figures stay whole: "5 %", "(21 to 34)"
+        held = _FIGURE.sub(lambda found: found[0].replace(" ", _HOLD), strip_controls(content))
+        wrapped = (part for line in held.split("\n") for part in wrap(line, self.width))
+        lines = [part.replace(_HOLD, " ") for part in wrapped]
         if style and self.is_terminal:
             codes = ";".join(_STYLES[word] for word in style.split())
             lines = [f"\x1b[{codes}m{line}\x1b[0m" for line in lines]

@@ -41,9 +41,8 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
     shown = [choose_rows(o, max(2, MAX_ROWS // len(overviews))) for o in overviews[:MAX_TABLES]]
     numbers: list[int] = []
     for overview, whole in zip(shown, overviews):
-        table = tabulate_overview(overview)
         console.print()
-        show_table(table, console)
+        show_table(tabulate_overview(overview, marks=True), console)
         # those of cases without a result first
         cases = sorted({case for row in overview.rows for case in row.cases if case is not None})
         cases.sort(key=overview.is_measured.__getitem__)
@@ -67,8 +66,7 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
         short = textwrap.shorten(text, 2 * console.width - 10, placeholder=" ...")
         console.print(Text(f"[{number}] {short}"))
     if len(notes) > MAX_NOTES:
-        count = count_things(len(notes) - MAX_NOTES, "more footnote")
-        console.print(Text(f"and {count}"))
+        console.print(f"and {count_things(len(notes) - MAX_NOTES, 'more footnote')}")
 
 
 def print_whole_report(summary: "Summary", console: PlainConsole) -> None:
@@ -92,9 +90,7 @@ def _print_head(summary: "Summary", console: PlainConsole) -> None:
     print_banner(summary, console)
     findings = [finding.text for finding in summary.findings if not finding.is_warning]
     if findings:
-        console.print()
-    for text in findings[:MAX_FINDINGS]:
-        console.print(Text(text))
+        console.print("\n".join(["", *findings[:MAX_FINDINGS]]))
 
 
 def print_banner(summary: "Summary", console: PlainConsole) -> None:
@@ -129,8 +125,7 @@ def _print_left_out(plan: "Plan", console: PlainConsole) -> None:
         cases.setdefault(left_out.reason, []).append(left_out.case.case_id)
     console.print(Text("left out", style="bold"))
     for reason, names in cases.items():
-        count = "1 case" if len(names) == 1 else f"{len(names)} cases"
-        console.print(Text(f"  {count}: {reason}"))
+        console.print(Text(f"  {count_things(len(names), 'case')}: {reason}"))
         console.print(Text(f"    {list_some(names)}", style="dim"))
     console.print()
 
@@ -180,9 +175,8 @@ def _print_planned(plan: "Plan", console: PlainConsole) -> None:
 
 def show_table(table: "Table", console: PlainConsole) -> None:
     """Print a table with its caption."""
-    print_table(
-        table.header, table.rows, console, table.heading, table.text_columns, table.omit_first
-    )
+    shown = (table.heading, table.text_columns, table.omit_first)
+    print_table(table.header, table.rows, console, *shown)
     console.print(Text(table.caption, style="dim"))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Optional, TypeVar
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.nodes import describe_unhealthy
-from dlperf_slurm.contract.record import Record
+from dlperf_slurm.contract.record import TERMINATED, Record
 from dlperf_slurm.jobs.attempts import NO_SIDECARS, Sidecars, validate_attempt
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
 from dlperf_slurm.jobs.manifest import PlannedCase, compute_block
@@ -227,6 +227,9 @@ def read_outcome(
     judged = validate_attempt(run, planned, task)
     if judged.record is None or judged.problem:
         problem = judged.problem or _explain_absence(last_state, submitted_at is not None)
+        failures = judged.record.failures if judged.record else ()
+        if last_state is not None and any(one.error == TERMINATED for one in failures):
+            problem += f": {last_state.state}"
         is_unhealthy = judged.record is not None and describe_unhealthy(judged.record) != ""
         return Outcome(
             *(task.case_id, task.repeat, None, problem),

@@ -1,5 +1,6 @@
 """The outcomes of a sweep -> a verdict on each node, such as good, slow or failed."""
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,8 +34,8 @@ ABSENT = "not available"
 
 # how much slower than the others a node must be, to be named
 LEAST_EFFECT = 0.02
-# a job that a user or an administrator ended says nothing about its node
-_CANCELLED = "no record: CANCELLED"
+# a job that a user or an administrator ended, before or while its ranks ran
+_CANCELLED = re.compile(r"^no record: CANCELLED|: CANCELLED$")
 ALL_REDUCE = "all-reduce"
 THROUGHPUT = "throughput"
 # name -> the figure of a record with its peaks, or nan; a larger one is faster
@@ -115,15 +116,13 @@ def judge_nodes(
     rows: list[tuple[Any, ...]] = []
     apart = _find_apart(manifest, measured)
     by_node: dict[str, list[Outcome]] = {node: [] for node in manifest.nodes}
-    for case in measured:
-        for outcome in case.outcomes:
-            by_node[get_node(outcome.repeat, manifest.nodes)].append(outcome)
     bits = BitVerdicts()
     for case in measured:
         of_case: dict[str, list[Record]] = {}
         for outcome in case.outcomes:
+            node = get_node(outcome.repeat, manifest.nodes)
+            by_node[node].append(outcome)
             if outcome.record:
-                node = get_node(outcome.repeat, manifest.nodes)
                 of_case.setdefault(node, []).append(outcome.record)
         compare_bits(of_case, kinds, bits)
     for index, (node, outcomes) in enumerate(by_node.items()):
@@ -245,8 +244,8 @@ def decide_verdict(
 
 
 def is_open(problem: str) -> bool:
-    """Return whether a record may still follow: a cancelled, unsubmitted or unfinished task."""
-    return problem in (NOT_SUBMITTED, NO_RECORD_YET) or problem.startswith(_CANCELLED)
+    """Return whether a task was cancelled, or is not submitted or ended: no fault of its node."""
+    return problem in (NOT_SUBMITTED, NO_RECORD_YET) or _CANCELLED.search(problem) is not None
 
 
 def find_bad_nodes(

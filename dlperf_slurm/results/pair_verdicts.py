@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from dlperf_slurm.jobs.manifest import Manifest, compute_block, get_node
@@ -97,6 +98,8 @@ def judge_pairs(
         if not failed.keys() & set(pair):
             effects = of_links[place] if of_links else []
             verdict, reason = decide_verdict(own, effects, [*figures], least_effect)
+            if verdict == UNDECIDED and all(isnan(one.low) for one in effects):
+                reason = "too few nodes to tell a slow link from slow nodes: sweep six or more"
             count = sum(one.record is not None for one in own)
             links.append(("+".join(pair), verdict, count, len(own), effects, reason))
     differences = list_differences(facts)

@@ -82,7 +82,7 @@ def _compute_spread(residuals: Any, parameters: int) -> tuple[float, int]:
 
     sizes = numpy.sort(numpy.abs(residuals[~numpy.isnan(residuals)]))[parameters:]
     # to standard deviations of a normal distribution
-    return (1.4826 * float(numpy.median(sizes)), len(sizes)) if len(sizes) else (1.0, 1)
+    return (1.4826 * float(numpy.median(sizes)), len(sizes)) if len(sizes) else (0.0, 0)
 
 
 def _fit(values: Any, terms: Any, node_count: int) -> Any:

@@ -24,10 +24,10 @@ class NodeEffect:
     """The speed of a node as a ratio to that of the other nodes: 0.95 is 5 % slower.
 
     With fewer than LEAST_BLOCKS blocks `ratio` is nan, and nothing is decided. `low` and `high` are
-    the ends of the ratio's 95 % interval, for this node alone. `p_value` is for the hypothesis that
-    the node is not slower than the others, adjusted for all nodes and figures that were tested
-    together. `more_blocks` is about how many further blocks would decide about a node that seems
-    slow.
+    the ends of the ratio's 95 % interval, for this node alone, or nan. `p_value` is for the
+    hypothesis that the node is not slower than the others, adjusted for all nodes and figures that
+    were tested together. `more_blocks` is about how many further blocks would decide about a node
+    that seems slow.
     """
 
     ratio: float
@@ -61,7 +61,8 @@ def compute_node_effects(
     Holm's method over all nodes and figures. The draws are scaled like Student's t, because the
     deviations are few; `seed` makes them repeatable. `spreads` has for each figure by how much good
     nodes differ from each other (a standard deviation of logarithms), which adds to the draws, and
-    its degrees of freedom; by default all good nodes are alike.
+    its degrees of freedom; by default all good nodes are alike. Without degrees of freedom (0), no
+    node has an interval, and each p-value is 1.
     """
     spreads = spreads or [(0.0, 1)] * len(figures)
     tests = sum(len(values) for values in figures)
@@ -116,6 +117,8 @@ class _Table:
         import numpy
 
         p_values = numpy.ones(len(self.effects))
+        if not self.spread_freedom:
+            return [float(p) for p in p_values]
         count = min(_MAX_DRAWS, max(_DRAWS, _DRAWS_PER_TEST * tests))
         for blocks in sorted({int(n) for n in self.blocks[self.decided]}):
             nodes = self.decided[self.blocks[self.decided] == blocks]

@@ -72,7 +72,7 @@ def join_and_run(command: str, arguments: List[str]) -> int:
             ),
         )
     from dlperf_slurm.worker.phases import Phases
-    from dlperf_slurm.worker.time_limit import block_signal
+    from dlperf_slurm.worker.processes import block_signal
 
     phases = Phases(os.environ)
     options = make_parser(command).parse_args(arguments)

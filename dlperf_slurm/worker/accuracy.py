@@ -3,11 +3,12 @@
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
+from typing import Any, Iterator, List, Tuple
 
 from dlperf_slurm.contract.case import COSINE, Case, Training
 from dlperf_slurm.contract.record import Epoch
-from dlperf_slurm.worker.datasets import open_dataset
+from dlperf_slurm.worker.annotations import Array, Arrays
+from dlperf_slurm.worker.datasets import Dataset, open_dataset
 from dlperf_slurm.worker.datasets.batches import (
     FileOrder,
     collate,
@@ -15,33 +16,27 @@ from dlperf_slurm.worker.datasets.batches import (
     split_for_validation,
 )
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, VAL_SPLIT
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, Measurement, Step, measure_boundary
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.progress import END, MEASURED, Position
+from dlperf_slurm.worker.ranks import World
+from dlperf_slurm.worker.session import Session
+from dlperf_slurm.worker.telemetry import Sampler
 from dlperf_slurm.worker.update_rule import make_rule
 
 VALIDATION = "validation"
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks import RankInfo
-    from dlperf_slurm.worker.ranks import World
-    from dlperf_slurm.worker.session import Session
-    from dlperf_slurm.worker.telemetry import Sampler
-
 
 # a random stream of its own, so that mixup does not change other random draws of a sample
 _MIXING_STREAM = 1
 
 
 def train_to_accuracy(
-    session: "Session",
-    world: "World",
+    session: Session,
+    world: World,
     case: Case,
-    rank_info: "RankInfo",
-    sampler: "Sampler",
+    rank_info: RankInfo,
+    sampler: Sampler,
     position: Position,
 ) -> Measurement:
     """Train over the case's epochs, or up to the first that reaches the target accuracy.
@@ -90,10 +85,10 @@ class Trainer:
 
     def __init__(
         self,
-        session: "Session",
-        world: "World",
+        session: Session,
+        world: World,
         case: Case,
-        rank_info: "RankInfo",
+        rank_info: RankInfo,
         position: Position,
     ) -> None:
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
@@ -159,11 +154,11 @@ class Trainer:
             self._position.step += 1
         return right, loss, count
 
-    def _read(self, index: int) -> "Dict[str, NDArray[Any]]":
+    def _read(self, index: int) -> Arrays:
         return self._validation_data.read_sample(index, 0)
 
 
-def open_training_data(case: Case, classes: int) -> "Dataset":
+def open_training_data(case: Case, classes: int) -> Dataset:
     """Open the case's training data; mixup, if used, makes labels probabilities of `classes`."""
     dataset = open_dataset(case, TRAIN_SPLIT)
     if not case.training.mixup_alpha:
@@ -185,7 +180,7 @@ def compute_learning_rate(training: Training, base_rate: float, progress: float)
     return base_rate * 0.5 * (1 + math.cos(math.pi * rest))
 
 
-def sum_losses(logits: "NDArray[Any]", labels: "NDArray[Any]") -> float:
+def sum_losses(logits: Array, labels: Array) -> float:
     """Sum the cross-entropies of logits [batch, classes] and labels [batch], in float64."""
     import numpy
 
@@ -202,7 +197,7 @@ class MixupImages:
     is that two images are decoded per sample.
     """
 
-    def __init__(self, dataset: "Dataset", classes: int, alpha: float, seed: int) -> None:
+    def __init__(self, dataset: Dataset, classes: int, alpha: float, seed: int) -> None:
         self._dataset = dataset
         self._classes = classes
         self._alpha = alpha
@@ -211,7 +206,7 @@ class MixupImages:
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
+    def read_sample(self, index: int, epoch: int) -> Arrays:
         """Return the mixed images and labels: float32 [classes], the probability of each class."""
         import numpy
 
@@ -219,7 +214,7 @@ class MixupImages:
         share = numpy.float32(random.beta(self._alpha, self._alpha))
         partner = random.randint(len(self._dataset))
         parts = [self._dataset.read_sample(i, epoch) for i in (index, partner)]
-        labels: "NDArray[Any]" = numpy.zeros(self._classes, numpy.float32)
+        labels: Array = numpy.zeros(self._classes, numpy.float32)
         for part, weight in zip(parts, (share, 1 - share)):
             labels[part["labels"]] += weight
         images = share * parts[0]["images"] + (1 - share) * parts[1]["images"]

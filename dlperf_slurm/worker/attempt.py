@@ -45,6 +45,7 @@ from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.determinism import SWITCH, make_deterministic
 from dlperf_slurm.worker.failures import report_failure, write_failure
 from dlperf_slurm.worker.frameworks import load_adapter, start_session
+from dlperf_slurm.worker.host import read_cpu_name
 from dlperf_slurm.worker.host_noise import gather_noise, probe_host
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.nodes.copies import read_on_node
@@ -200,7 +201,7 @@ def measure_case(
         rank=rank_info.rank,
         local_rank=rank_info.local_rank,
         host=rank_info.host,
-        device_name=session.device_name,
+        device_name=session.device_name or read_cpu_name(),
         window_seconds=measurement.window_seconds,
         peak_memory_bytes=peak_memory_bytes,
         final_loss=session.read_loss(),

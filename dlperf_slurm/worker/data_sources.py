@@ -14,28 +14,22 @@ import threading
 from importlib import import_module
 from itertools import islice
 from queue import Queue
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from dlperf_slurm.contract.axes import DALI, FOLDER, ON_DEVICE, ON_HOST, PIPELINE, PYTHON_QUEUE, ZMQ
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.datasets import open_dataset
+from dlperf_slurm.worker.annotations import Arrays
+from dlperf_slurm.worker.datasets import Dataset, open_dataset
 from dlperf_slurm.worker.datasets.batches import FileOrder, collate, count_batches, order_samples
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.processes import end_with_parent
+from dlperf_slurm.worker.session import Keys, Session
 from dlperf_slurm.worker.synthetic_batch import make_batch, make_samples
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
-    from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks import RankInfo
-    from dlperf_slurm.worker.session import Keys, Session
-
-    Batch = Dict[str, NDArray[Any]]
-
-
-def open_batches(case: Case, rank_info: "RankInfo", session: "Session") -> Optional[Iterator[Any]]:
+def open_batches(case: Case, rank_info: RankInfo, session: Session) -> Optional[Iterator[Any]]:
     """Return an iterator over batches of the case's data source, each as `session.load` takes it.
 
     None for data on the device: the session's own batch is used then.
@@ -45,7 +39,7 @@ def open_batches(case: Case, rank_info: "RankInfo", session: "Session") -> Optio
     )
 
 
-def open_host_batch(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
+def open_host_batch(case: Case, rank_info: RankInfo, session: Session) -> Iterator[Any]:
     """Yield the same staged batch (host memory) without end: each step copies it to the device."""
     definition = load_model(case.model).Definition(**case.model_parameters)
     batch = make_batch(definition, case.axes.batch_size, case.seed, rank_info.rank)
@@ -54,12 +48,12 @@ def open_host_batch(case: Case, rank_info: "RankInfo", session: "Session") -> It
         yield staged
 
 
-def open_pipeline(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
+def open_pipeline(case: Case, rank_info: RankInfo, session: Session) -> Iterator[Any]:
     """Yield batches of synthetic samples, made by the framework's own input pipeline."""
     yield from session.open_pipeline(make_samples(case, rank_info), order_samples(case))
 
 
-def open_folder(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
+def open_folder(case: Case, rank_info: RankInfo, session: Session) -> Iterator[Any]:
     """Yield batches from files, read by the framework's own input pipeline.
 
     Raises DataError if the files cannot be used, or are fewer than one step takes.
@@ -69,14 +63,14 @@ def open_folder(case: Case, rank_info: "RankInfo", session: "Session") -> Iterat
     yield from session.open_pipeline(dataset, order)
 
 
-def open_dali(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
+def open_dali(case: Case, rank_info: RankInfo, session: Session) -> Iterator[Any]:
     """Yield batches of the case's images, read and augmented by NVIDIA DALI; for PyTorch only."""
     # only adapters that support "dali" have this method
     pipeline: Any = session
     yield from islice(pipeline.open_dali(rank_info), count_batches(case))
 
 
-def open_queues(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
+def open_queues(case: Case, rank_info: RankInfo, session: Session) -> Iterator[Any]:
     """Yield synthetic batches that `data_workers` threads make, `prefetch_batches` ahead each."""
     dataset, order = make_samples(case, rank_info), order_samples(case)
     workers = case.axes.data_workers
@@ -91,7 +85,7 @@ def open_queues(case: Case, rank_info: "RankInfo", session: "Session") -> Iterat
         yield item
 
 
-def make_batches(dataset: "Dataset", order: "List[Keys]", session: "Session") -> Iterator[Any]:
+def make_batches(dataset: Dataset, order: List[Keys], session: Session) -> Iterator[Any]:
     """Yield the staged batch of each list of keys in `order`; a key is (epoch, sample index)."""
     for keys in order:
         samples = [dataset.read_sample(index, epoch) for epoch, index in keys]
@@ -107,7 +101,7 @@ def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
         queue.put(error)
 
 
-def open_pipes(case: Case, rank_info: "RankInfo", session: "Session") -> Iterator[Any]:
+def open_pipes(case: Case, rank_info: RankInfo, session: Session) -> Iterator[Any]:
     """Yield synthetic batches that `data_workers` processes prepare and send in turn over ZeroMQ.
 
     Each process may be `prefetch_batches` batches ahead.
@@ -139,7 +133,7 @@ def open_pipes(case: Case, rank_info: "RankInfo", session: "Session") -> Iterato
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def produce(case: Case, rank_info: "RankInfo", worker: int, address: str, parent_id: int) -> None:
+def produce(case: Case, rank_info: RankInfo, worker: int, address: str, parent_id: int) -> None:
     """Send every `data_workers`-th batch of a rank to it; runs in its own process.
 
     `worker` is the number of the first batch, `address` the ZeroMQ address on which the rank
@@ -159,7 +153,7 @@ def produce(case: Case, rank_info: "RankInfo", worker: int, address: str, parent
     signal.pause()
 
 
-def receive(pipe: Any, producer: Any) -> "Batch":
+def receive(pipe: Any, producer: Any) -> Arrays:
     """Return the next batch, name -> NumPy array, from a ZeroMQ socket.
 
     Raises RuntimeError if the multiprocessing.Process `producer`, which sends the batches, ended.
@@ -173,13 +167,13 @@ def receive(pipe: Any, producer: Any) -> "Batch":
     return unpack(pipe.recv_multipart())
 
 
-def pack(batch: "Batch") -> List[Any]:
+def pack(batch: Arrays) -> List[Any]:
     """Return a batch as ZeroMQ frames: a JSON header of names, types, shapes, then each array."""
     header = [[name, str(values.dtype), values.shape] for name, values in batch.items()]
     return [json.dumps(header).encode(), *batch.values()]
 
 
-def unpack(frames: List[bytes]) -> "Batch":
+def unpack(frames: List[bytes]) -> Arrays:
     import numpy
 
     # bytearray, because frameworks need writable memory
@@ -189,7 +183,7 @@ def unpack(frames: List[bytes]) -> "Batch":
     }
 
 
-SOURCES: "Dict[str, Callable[[Case, RankInfo, Session], Iterator[Any]]]" = {
+SOURCES: Dict[str, Callable[[Case, RankInfo, Session], Iterator[Any]]] = {
     ON_HOST: open_host_batch,
     PIPELINE: open_pipeline,
     PYTHON_QUEUE: open_queues,

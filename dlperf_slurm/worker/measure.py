@@ -9,7 +9,6 @@ import time
 from array import array
 from dataclasses import dataclass, field
 from typing import (
-    TYPE_CHECKING,
     Any,
     Callable,
     Iterator,
@@ -26,9 +25,7 @@ from dlperf_slurm.contract.case import Case, find_most_steps
 from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.progress import END, MEASURED, WARMUP, Position
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.session import GeneratingSession, Session, StepClock
+from dlperf_slurm.worker.session import GeneratingSession, Session, StepClock
 
 BOUNDARY_SAMPLES = 1000
 # steps of a phase that the case's least seconds may ask for: each step has an event of its device
@@ -68,7 +65,7 @@ class Step:
     """
 
     def __init__(
-        self, session: "Session", batches: Optional[Iterator[Any]], case: Case, steps: int
+        self, session: Session, batches: Optional[Iterator[Any]], case: Case, steps: int
     ) -> None:
         self.wait_seconds = [0.0] * steps
         self._session = session
@@ -94,7 +91,7 @@ class TimedGeneration:
     from the end of the previous token; that of the first token starts with the call.
     """
 
-    def __init__(self, session: "GeneratingSession", case: Case, steps: int) -> None:
+    def __init__(self, session: GeneratingSession, case: Case, steps: int) -> None:
         self._session = session
         self._tokens = case.axes.output_tokens
         self._ends = array("d", bytes(8 * steps * (self._tokens + 1)))
@@ -120,7 +117,7 @@ class TimedGeneration:
 
 
 def measure_steps(
-    session: "Session",
+    session: Session,
     barrier: Callable[[], None],
     case: Case,
     batches: Optional[Iterator[Any]] = None,
@@ -211,9 +208,7 @@ def measure_steps(
     )
 
 
-def take_steps(
-    step: Callable[[], None], clock: "StepClock", steps: int, position: Position
-) -> None:
+def take_steps(step: Callable[[], None], clock: StepClock, steps: int, position: Position) -> None:
     """Run `steps` steps, with a mark of the clock before the first and after each."""
     clock.mark(0)
     for index in range(1, steps + 1):
@@ -228,7 +223,7 @@ def count_steps(seconds: float, step_seconds: Sequence[float]) -> int:
     return math.ceil(max(seconds, 0.0) / max(later[len(later) // 4], 1e-9))
 
 
-def measure_boundary(session: "Session", clock: "StepClock") -> float:
+def measure_boundary(session: Session, clock: StepClock) -> float:
     """Measure the mean time that the host spends in one call of `clock.mark`, in seconds.
 
     The clock must have BOUNDARY_SAMPLES + 1 boundaries; `session` is synchronized afterwards.

@@ -5,14 +5,16 @@ import io
 import math
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.worker.annotations import Array, Arrays
 from dlperf_slurm.worker.determinism import can_be_deterministic, make_deterministic
 from dlperf_slurm.worker.frameworks import start_session
+from dlperf_slurm.worker.host import read_cpu_name
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.provenance import describe_python
@@ -26,14 +28,8 @@ from dlperf_slurm.worker.reference_optimizers import (
 from dlperf_slurm.worker.rendezvous import RendezvousSettings, make_parser
 from dlperf_slurm.worker.rendezvous.communicators import RankWorld
 from dlperf_slurm.worker.rendezvous.network import choose_network
+from dlperf_slurm.worker.session import Session
 from dlperf_slurm.worker.weights import generate_weights, round_as_stored
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dlperf_slurm.worker.session import Session
-
-    Arrays = Dict[str, NDArray[Any]]
 
 GRADIENTS_FILE = "gradients.npz"
 STEPS = 3
@@ -108,11 +104,11 @@ def verify_case(
         },
     )
     losses = {"initial_evaluation_loss": session.evaluate_loss()}
-    initial_gradients: "Arrays" = {}
+    initial_gradients: Arrays = {}
     expected = {name: values.astype("float64") for name, values in initial_weights.items()}
     optimizer = make_optimizer(case, definition)
     take_step = Step(session, None, case, 1)
-    uncertain: "Arrays" = {}
+    uncertain: Arrays = {}
     for step in range(STEPS):
         gradients = session.compute_gradients()
         check_shapes(gradients, initial_weights, "gradients")
@@ -131,7 +127,7 @@ def verify_case(
     losses["trained_loss"] = session.read_loss()
 
     gathered_losses: List[Dict[str, float]] = world.gather(losses)
-    gathered_weights: List["Arrays"] = world.gather(weights)
+    gathered_weights: List[Arrays] = world.gather(weights)
     if world.rank == 0:
         write_arrays(directory / GRADIENTS_FILE, initial_gradients)
         means = [read_mean(references)] if references else []
@@ -151,7 +147,7 @@ def verify_case(
             ),
             gradients=tuple(compute_difference(initial_gradients, mean) for mean in means),
             versions={**versions, **session.versions},
-            device_name=session.device_name,
+            device_name=session.device_name or read_cpu_name(),
             code_digest=describe_code()["code_digest"],
             **{name: sum(rank[name] for rank in gathered_losses) / world.size for name in losses},
         )
@@ -159,7 +155,7 @@ def verify_case(
     session.close()
 
 
-def check_parameter_count(case: Case, session: "Session") -> None:
+def check_parameter_count(case: Case, session: Session) -> None:
     """Raise CaseMismatchError unless the model has as many parameters as its definition."""
     expected = load_model(case.model).Definition(**case.model_parameters).parameter_count
     if session.parameter_count != expected:
@@ -169,7 +165,7 @@ def check_parameter_count(case: Case, session: "Session") -> None:
         )
 
 
-def check_weights(weights: "Arrays", expected: "Arrays") -> None:
+def check_weights(weights: Arrays, expected: Arrays) -> None:
     """Raise CaseMismatchError unless the initial weights are exactly those of the case's seed."""
     check_shapes(weights, expected, "weights")
     for name, values in expected.items():
@@ -179,7 +175,7 @@ def check_weights(weights: "Arrays", expected: "Arrays") -> None:
             )
 
 
-def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
+def check_shapes(arrays: Arrays, expected: Arrays, what: str) -> None:
     """Raise CaseMismatchError for the first name or shape that is not expected, or not float32.
 
     `what` names the arrays in the message, such as "weights".
@@ -196,7 +192,7 @@ def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
             )
 
 
-def find_uncertain(gradient: "NDArray[Any]", least: float = 0.0) -> "NDArray[Any]":
+def find_uncertain(gradient: Array, least: float = 0.0) -> Array:
     """Return a mask of a gradient's nonzero elements that are so small that rounding dominates.
 
     They are small compared to the gradient's root mean square, or below `least`.
@@ -207,7 +203,7 @@ def find_uncertain(gradient: "NDArray[Any]", least: float = 0.0) -> "NDArray[Any
     return (size > 0) & (size < max(least, UNCERTAIN_PART * math.sqrt(numpy.square(size).mean())))
 
 
-def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Arrays":
+def leave_out(weights: Arrays, expected: Arrays, uncertain: Arrays) -> Arrays:
     """Return float64 weights, with expected elements where the boolean `uncertain` is true."""
     import numpy
 
@@ -218,7 +214,7 @@ def leave_out(weights: "Arrays", expected: "Arrays", uncertain: "Arrays") -> "Ar
 
 
 def compute_update_difference(
-    initial: "Arrays", final: "Arrays", expected: "Arrays", zero_gradients: Tuple[str, ...] = ()
+    initial: Arrays, final: Arrays, expected: Arrays, zero_gradients: Tuple[str, ...] = ()
 ) -> Difference:
     """Find the parameter whose update differs most from the expected one; return that difference.
 
@@ -236,7 +232,7 @@ def compute_update_difference(
 
 
 def compute_difference(
-    arrays: "Arrays", expected: "Arrays", rounding: Mapping[str, float] = MappingProxyType({})
+    arrays: Arrays, expected: Arrays, rounding: Mapping[str, float] = MappingProxyType({})
 ) -> Difference:
     """Find the parameter with the largest norm of the difference, relative to the expected norm.
 
@@ -258,23 +254,23 @@ def compute_difference(
     return largest
 
 
-def read_mean(directories: Sequence[Path]) -> "Arrays":
+def read_mean(directories: Sequence[Path]) -> Arrays:
     """Read GRADIENTS_FILE in several directories; return the means by parameter, in float64."""
-    total: "Dict[str, Any]" = {}
+    total: Dict[str, Any] = {}
     for directory in directories:
         for name, values in read_arrays(directory / GRADIENTS_FILE).items():
             total[name] = total.get(name, 0.0) + values.astype("float64") / len(directories)
     return total
 
 
-def read_arrays(path: Path) -> "Arrays":
+def read_arrays(path: Path) -> Arrays:
     import numpy
 
     with numpy.load(str(path)) as file:
         return {name: file[name] for name in file.files}
 
 
-def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays by name to an .npz file, atomically."""
     import numpy
 

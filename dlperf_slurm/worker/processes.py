@@ -10,8 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Callable, Optional, Sequence
 
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
-
+# warns before the time limit; sent by the job script, launchers forward it to the ranks
+TIME_LIMIT_SIGNAL = signal.SIGUSR1
 TERMINATED_EXIT_CODE = 143
 POLL_SECONDS = 10.0
 PR_SET_PDEATHSIG = 1
@@ -98,6 +98,15 @@ class CommandRunner:
             return
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGTERM)
+
+
+def block_signal() -> None:
+    """Block the time limit's warning signal in this thread and all that it starts.
+
+    The watchdog waits for the signal. Call this before any thread starts, MPI's included. A Python
+    handler would run in the main thread, which may never return from MPI.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {TIME_LIMIT_SIGNAL})
 
 
 def end_with_parent(parent_id: int) -> None:

@@ -4,10 +4,9 @@ The measuring loop only stores the number of steps that ended.
 """
 
 import math
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.session import StepClock
+from dlperf_slurm.worker.session import StepClock
 
 START = "start"
 WARMUP = "warm-up"
@@ -35,10 +34,10 @@ class Position:
         self.phases = 0
         self.step = 0
         self.steps = 0
-        self._clock: "Optional[StepClock]" = None
+        self._clock: Optional[StepClock] = None
         self._earlier_seconds: List[float] = []
 
-    def enter(self, phase: str, steps: int = 0, clock: "Optional[StepClock]" = None) -> None:
+    def enter(self, phase: str, steps: int = 0, clock: Optional[StepClock] = None) -> None:
         """Begin a phase of `steps` steps; `clock` is given only if the steps are measured."""
         self.step = 0
         self._clock = clock

@@ -5,18 +5,13 @@ stores them.
 """
 
 import math
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple
+from typing import Any, Dict, Iterable, Optional, Tuple
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.annotations import Array, Arrays
+from dlperf_slurm.worker.models import Network
 from dlperf_slurm.worker.update_rule import ADAMW, Rule, make_rule
 from dlperf_slurm.worker.weights import round_as_stored
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dlperf_slurm.worker.models import Network
-
-    Arrays = Dict[str, NDArray[Any]]
 
 
 class ReferenceOptimizer:
@@ -30,7 +25,7 @@ class ReferenceOptimizer:
         self._state: Dict[str, Tuple[Any, ...]] = {}
         self._step = 0
 
-    def update(self, weights: "Arrays", gradients: "Arrays") -> None:
+    def update(self, weights: Arrays, gradients: Arrays) -> None:
         """Apply one step to float64 weights: replace the arrays in the dict `weights`."""
         self._step += 1
         compute = self._compute_adamw if self._rule.name == ADAMW else self._compute_momentum
@@ -57,15 +52,13 @@ class ReferenceOptimizer:
         return weight * (1 - rate * decay) - rate * step, first, second
 
 
-def make_optimizer(case: Case, definition: "Network") -> ReferenceOptimizer:
+def make_optimizer(case: Case, definition: Network) -> ReferenceOptimizer:
     """Return the case's optimizer in NumPy, with whose updates those of frameworks are compared."""
     largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
     return ReferenceOptimizer(make_rule(case, definition), largest_norm, case.axes.precision)
 
 
-def clip_gradients(
-    gradients: "Arrays", largest_norm: Optional[float]
-) -> Iterable[Tuple[str, "NDArray[Any]"]]:
+def clip_gradients(gradients: Arrays, largest_norm: Optional[float]) -> Iterable[Tuple[str, Array]]:
     """Yield (name, float64 gradient), scaled to a global norm of at most `largest_norm`."""
     scale = 1.0
     if largest_norm is not None:
@@ -73,7 +66,7 @@ def clip_gradients(
     return ((name, gradient.astype("float64") * scale) for name, gradient in gradients.items())
 
 
-def measure_norm(arrays: Iterable["NDArray[Any]"]) -> float:
+def measure_norm(arrays: Iterable[Array]) -> float:
     """Return the Euclidean norm of all arrays together, in float64."""
     import numpy
 

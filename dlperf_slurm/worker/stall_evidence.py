@@ -4,7 +4,6 @@ A process of its own, since a debugger stops the rank that it examines. Each pro
 has a time limit, and the watchdogs that wait for its file have one too.
 """
 
-import json
 import os
 import re
 import shutil
@@ -14,14 +13,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import ContractError, build_dataclass, read_json
+from dlperf_slurm.contract.json_files import read_json, read_sidecar, write_sidecar
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.reading import read_json as read_any_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.host import read_stat, read_text
 from dlperf_slurm.worker.telemetry.gpu_sources import list_visible_devices, open_devices
@@ -118,10 +116,13 @@ def main(arguments: Sequence[str]) -> int:
                 ]
                 pool.submit(_save_output, get_rank_path(attempt_dir, rank, NATIVE), tracers)
         devices = tuple(describe_devices(read_json(attempt_dir / CASE_FILE, Case)))
-    evidence = json.dumps(
-        asdict(HostEvidence(host, {str(rank): state for rank, state in states.items()}, devices))
-    )
-    write_file(evidence_path, evidence.encode())
+    for rank, state in states.items():
+        # a debugger that was killed leaves its process stopped
+        if state in RUNNING:
+            with suppress(OSError):
+                os.kill(pids[rank], signal.SIGCONT)
+    named_states = {str(rank): state for rank, state in states.items()}
+    write_sidecar(evidence_path, HostEvidence(host, named_states, devices))
     return 0
 
 
@@ -200,8 +201,8 @@ def dump_flight_recorder(path: Path) -> None:
 
 def read_valid(path: Path, kind: Type[T]) -> Optional[T]:
     """Read a dataclass of type `kind` that was written as JSON; None if there is no valid file."""
-    with suppress(FileProblem, ContractError, FileNotFoundError):
-        return build_dataclass(kind, read_any_json(path), str(path), is_complete=True)
+    with suppress(FileProblem, FileNotFoundError):
+        return read_sidecar(path, kind)
     return None
 
 

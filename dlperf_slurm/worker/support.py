@@ -2,13 +2,11 @@
 
 import json
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional
 
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import ANY, load_adapter
 from dlperf_slurm.worker.models import load_model
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
 
 
 @dataclass(frozen=True)
@@ -31,18 +29,18 @@ class Unsupported:
     reason: str
     instead: str
 
-    def applies(self, case: "Case") -> bool:
+    def applies(self, case: Case) -> bool:
         """Return whether the case has this unsupported combination of values."""
         return all(_matches(_read_fact(case, name), value) for name, value in self.when.items())
 
-    def explain(self, case: "Case") -> str:
+    def explain(self, case: Case) -> str:
         """Return the message to the user, with the values of the case."""
         text = f"{{framework}}: {self.reason}; {self.instead}"
         return text.format(model=case.model, **vars(case.axes))
 
 
 # what `Unsupported.when` may name in addition to axes; a model's layers are alternatives to match
-FACTS: "Dict[str, Callable[[Case], Any]]" = {
+FACTS: Dict[str, Callable[[Case], Any]] = {
     "device": lambda case: case.device,
     "world_size": lambda case: case.world_size,
     "to_accuracy": lambda case: case.is_to_accuracy,
@@ -52,11 +50,11 @@ FACTS: "Dict[str, Callable[[Case], Any]]" = {
 }
 
 
-def _make_definition(case: "Case") -> Any:
+def _make_definition(case: Case) -> Any:
     return load_model(case.model).Definition(**case.model_parameters)
 
 
-def _read_fact(case: "Case", name: str) -> Any:
+def _read_fact(case: Case, name: str) -> Any:
     """Return a case's value of a name in `Unsupported.when`: an axis or one of FACTS."""
     return FACTS[name](case) if name in FACTS else getattr(case.axes, name)
 
@@ -100,7 +98,7 @@ def needs_gpu(instead: str, *precisions: str) -> Unsupported:
     )
 
 
-def find_unsupported(case: "Case") -> Optional[str]:
+def find_unsupported(case: Case) -> Optional[str]:
     """Return why a case's framework cannot run it and what to use instead, or None if it can.
 
     The message has every value that the adapter does not support, and the first of its unsupported
@@ -120,7 +118,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     return join_reasons([*reasons.values(), first])
 
 
-def find_unknown_values(case: "Case") -> Dict[str, str]:
+def find_unknown_values(case: Case) -> Dict[str, str]:
     """Return axis -> sentence of what the adapter supports, for each value that it does not."""
     framework = case.axes.framework
     supported = load_adapter(framework).SUPPORTED

@@ -1,20 +1,12 @@
 """A model's definition -> a synthetic batch of NumPy arrays, the same in every framework."""
 
-from typing import TYPE_CHECKING, Any, Dict
-
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.models import load_model
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dlperf_slurm.worker.frameworks import RankInfo
-    from dlperf_slurm.worker.models import Network
-
-    Batch = Dict[str, NDArray[Any]]
+from dlperf_slurm.worker.annotations import Arrays
+from dlperf_slurm.worker.frameworks import RankInfo
+from dlperf_slurm.worker.models import Network, load_model
 
 
-def make_batch(definition: "Network", batch_size: int, seed: int, rank: int) -> "Batch":
+def make_batch(definition: Network, batch_size: int, seed: int, rank: int) -> Arrays:
     """Return a rank's synthetic batch, name -> array [batch_size, ...].
 
     It has samples rank * batch_size and following of one endless stream. So the batches of all
@@ -24,7 +16,7 @@ def make_batch(definition: "Network", batch_size: int, seed: int, rank: int) -> 
     import numpy
 
     # one sample at a time: the generator's float64 would need twice the memory of the images
-    batch: "Batch" = {}
+    batch: Arrays = {}
     for index in range(batch_size):
         # RandomState's streams are frozen (NEP 19); Generator's may change between NumPy versions.
         random = numpy.random.RandomState([seed, rank * batch_size + index])
@@ -41,21 +33,21 @@ class SyntheticSamples:
     Reading a sample costs one copy, so that the time a data source adds to a step is its own.
     """
 
-    def __init__(self, definition: "Network", count: int, seed: int, rank: int = 0) -> None:
+    def __init__(self, definition: Network, count: int, seed: int, rank: int = 0) -> None:
         self._pool = make_batch(definition, count, seed, rank)
         self._count = count
 
     def __len__(self) -> int:
         return self._count
 
-    def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
+    def read_sample(self, index: int, epoch: int) -> Arrays:
         """Return a new copy of a sample, name -> array, as decoding a file would use new memory."""
         import numpy
 
         return {name: numpy.array(values[index]) for name, values in self._pool.items()}
 
 
-def make_samples(case: Case, rank_info: "RankInfo") -> SyntheticSamples:
+def make_samples(case: Case, rank_info: RankInfo) -> SyntheticSamples:
     """Return the samples of this rank's own batch, for data sources without files."""
     definition = load_model(case.model).Definition(**case.model_parameters)
     return SyntheticSamples(definition, case.axes.batch_size, case.seed, rank_info.rank)

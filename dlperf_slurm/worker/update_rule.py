@@ -47,7 +47,9 @@ def make_rule(case: Case, definition: "Network") -> Rule:
     """
     rule = definition.make_rule(case.global_batch_size)
     if case.axes.optimizer not in (DEFAULT_OPTIMIZER, rule.name):
-        rule = _RULES_OF_OTHERS[case.axes.optimizer]._replace(weight_decay=definition.WEIGHT_DECAY)
+        rule = _RULES_OF_OTHERS[case.axes.optimizer]._replace(
+            weight_decay=definition.RULE.weight_decay
+        )
     if case.training.learning_rate:
         rule = rule._replace(learning_rate=case.training.learning_rate)
     return rule

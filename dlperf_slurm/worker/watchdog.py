@@ -5,7 +5,6 @@ faulthandler, which does not need the GIL, writes the stacks and ends the rank.
 """
 
 import faulthandler
-import json
 import math
 import os
 import signal
@@ -15,13 +14,14 @@ import threading
 import time
 import traceback
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Iterable, Iterator, Optional, Set, Tuple, cast
+from typing import IO, Iterable, Iterator, Optional, Set, Tuple, cast
 
-from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.processes import allow_tracing
+from dlperf_slurm.contract.json_files import write_sidecar
+from dlperf_slurm.worker.processes import TIME_LIMIT_SIGNAL, allow_tracing
 from dlperf_slurm.worker.progress import Position, ProgressMonitor
+from dlperf_slurm.worker.ranks import World
 from dlperf_slurm.worker.stall_evidence import (
     EVIDENCE_SECONDS,
     SILENT,
@@ -35,10 +35,6 @@ from dlperf_slurm.worker.stall_evidence import (
     is_filled,
     start_collector,
 )
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.ranks import World
 
 # a rank that writes this file asks all ranks to write their status and end
 CALL_FILE = "call"
@@ -83,7 +79,7 @@ class RankStatus:
 
 @contextmanager
 def watch_rank(
-    attempt_dir: Path, stall_seconds: Optional[float], world: "World"
+    attempt_dir: Path, stall_seconds: Optional[float], world: World
 ) -> Iterator[Position]:
     """Run the watchdog of this rank; yields the Position that the main thread has to update."""
     (attempt_dir / STALLS_DIR).mkdir(exist_ok=True)
@@ -111,7 +107,7 @@ class WatchdogState:
     """The state of the watchdog thread; setting `is_over` ends the thread."""
 
     def __init__(
-        self, attempt_dir: Path, stall_seconds: Optional[float], world: "World", stacks: IO[str]
+        self, attempt_dir: Path, stall_seconds: Optional[float], world: World, stacks: IO[str]
     ) -> None:
         self.position = Position()
         self.is_over = False
@@ -178,9 +174,8 @@ class WatchdogState:
             call = self._attempt_dir / STALLS_DIR / CALL_FILE
             if not call.exists():
                 call.write_text(cause, encoding="ascii")
-            status = json.dumps(asdict(self._describe(cause)))
             path = get_rank_path(self._attempt_dir, self._world.rank, STATUS)
-            write_file(path, status.encode())
+            write_sidecar(path, self._describe(cause))
             waiting = self._await_reports(range(self._world.size), self._answer_seconds)
             if call.read_text(encoding="ascii") == STALLED:
                 waiting = self._collect_evidence(waiting)

@@ -1,19 +1,13 @@
 """A model's definition -> its initial weights, the same in every framework."""
 
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Tuple, TypeVar
+from typing import Iterable, Iterator, Mapping, Tuple, TypeVar
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER, SHARDED, TRAIN
-from dlperf_slurm.worker.models import Parameter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.models import Network
-    from dlperf_slurm.worker.session import Session
-
-    Weights = Dict[str, NDArray[Any]]
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.annotations import Array, Arrays
+from dlperf_slurm.worker.models import Network, Parameter
+from dlperf_slurm.worker.session import Session
 
 T = TypeVar("T")
 
@@ -23,7 +17,7 @@ PIECE_SIZE = 2**18
 MOST_SUMMED = 50_000_000
 
 
-def make_weights(definition: "Network", seed: int) -> "Weights":
+def make_weights(definition: Network, seed: int) -> Arrays:
     """Return the initial weights, float32, by canonical name in the definition's order.
 
     `seed` must be in 0 ... 2**32 - 1. The same arguments give the same bits in every environment,
@@ -32,16 +26,16 @@ def make_weights(definition: "Network", seed: int) -> "Weights":
     return dict(generate_weights(definition, seed))
 
 
-def generate_weights(definition: "Network", seed: int) -> Iterator[Tuple[str, "NDArray[Any]"]]:
+def generate_weights(definition: Network, seed: int) -> Iterator[Tuple[str, Array]]:
     """Yield what `make_weights` returns as (name, array), one weight at a time, to save memory."""
     for parameter in definition.list_parameters():
         yield parameter.name, _make_weight(parameter, seed)
 
 
-def _make_weight(parameter: Parameter, seed: int) -> "NDArray[Any]":
+def _make_weight(parameter: Parameter, seed: int) -> Array:
     import numpy
 
-    values: "NDArray[Any]" = numpy.full(parameter.size, parameter.mean, numpy.float32)
+    values: Array = numpy.full(parameter.size, parameter.mean, numpy.float32)
     if parameter.standard_deviation:
         # RandomState's streams are frozen (NEP 19); Generator's may change between NumPy versions.
         random = numpy.random.RandomState([seed, *parameter.name.encode("ascii")])
@@ -52,8 +46,8 @@ def _make_weight(parameter: Parameter, seed: int) -> "NDArray[Any]":
 
 
 def match_weights(
-    parameters: Mapping[str, T], weights: "Iterable[Tuple[str, NDArray[Any]]]"
-) -> "Iterator[Tuple[str, T, NDArray[Any]]]":
+    parameters: Mapping[str, T], weights: Iterable[Tuple[str, Array]]
+) -> Iterator[Tuple[str, T, Array]]:
     """Yield each framework parameter with its name and its weights: (name, parameter, values).
 
     Raises KeyError for weights without a parameter and, at the end, ValueError for parameters
@@ -66,7 +60,7 @@ def match_weights(
         raise ValueError(f"no weights for {', '.join(missing)}")
 
 
-def round_as_stored(values: "NDArray[Any]", precision: str) -> "NDArray[Any]":
+def round_as_stored(values: Array, precision: str) -> Array:
     """Round float32 or float64 values to the type in which a precision stores weights.
 
     The result has the type of `values`. Only bf16 and fp16 store weights in 16 bits; ties go to
@@ -82,7 +76,7 @@ def round_as_stored(values: "NDArray[Any]", precision: str) -> "NDArray[Any]":
     return rounded.view("float32").astype(values.dtype)
 
 
-def sum_weights(case: "Case", session: "Session") -> float:
+def sum_weights(case: Case, session: Session) -> float:
     """Sum the absolute values of this rank's weights, to compare them between ranks.
 
     Returns 0, for unknown, if ranks do not have equal weights (as in inference, or with sharding);

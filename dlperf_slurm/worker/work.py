@@ -1,17 +1,15 @@
 """A case on this rank -> what every session needs: network, weights, batch and update rule."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Tuple
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.annotations import Array, Arrays
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import make_rule
 from dlperf_slurm.worker.weights import generate_weights
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # attention as separate matrix products and a softmax, not as a fused kernel
 UNFUSED = "unfused"
@@ -54,11 +52,11 @@ class Work:
         """Return `kernel`, the name of an attention kernel, or '' for a model without attention."""
         return kernel if self.has_attention else ""
 
-    def generate_weights(self) -> "Iterator[Tuple[str, NDArray[Any]]]":
+    def generate_weights(self) -> Iterator[Tuple[str, Array]]:
         """Yield the initial weights as (canonical name, array), one at a time."""
         return generate_weights(self.definition, self._case.seed)
 
-    def make_batch(self) -> "Dict[str, NDArray[Any]]":
+    def make_batch(self) -> Arrays:
         """Return this rank's synthetic batch, name -> array; for a generation, the prompts only."""
         axes = self._case.axes
         batch = make_batch(self.definition, axes.batch_size, self._case.seed, self._rank)

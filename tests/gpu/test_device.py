@@ -1,7 +1,5 @@
 """Checks of every framework on one GPU: clock, telemetry, energy, number formats, refusal."""
 
-import os
-
 import pytest
 from support import sessions
 from support.gpu_attempts import make_attempt, run
@@ -10,11 +8,9 @@ from support.gpu_report import NOT_FOR_THIS_GPU
 
 from dlperf_slurm.contract.record import FAILED, STEP_SECONDS_FILE
 from dlperf_slurm.contract.step_archive import SAMPLES_FILE
-from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
 from dlperf_slurm.worker.peaks import PeakSettings, load_operations
 from dlperf_slurm.worker.peaks.device_peak import find_best_seconds
-from dlperf_slurm.worker.telemetry.gpu_sources import choose_devices
 from dlperf_slurm.worker.telemetry.series import ENERGY, POWER, SECONDS
 
 PRODUCT_SIZE = 8192
@@ -130,8 +126,3 @@ def test_two_ranks_on_one_gpu_are_refused(framework, tmp_path, monkeypatch):
     record = attempt.launch().conclude()
     assert record.status == FAILED
     assert "ranks 0 and 1 use the same GPU" in record.reason
-
-
-def test_a_gpu_is_chosen_for_telemetry(attempt):
-    rank_info = RankInfo(0, 0, 1, "here", "127.0.0.1", 0)
-    assert choose_devices(attempt.case, rank_info, os.environ) == {0: list_gpus()[0]}

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 from support import sessions
-from support.gpu_attempts import make_attempt
 from support.gpu_report import NOT_FOR_THIS_GPU
 
-from dlperf_slurm.contract.axes import format_ladder
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import find_device_uuid
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
@@ -18,7 +16,6 @@ from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 # model -> patterns for names of kernels in a step: "own" of torch itself, and by precision those
 # that must match ("some") and must not match ("none") a library's kernel
 EXPECTED = json.loads(Path(__file__).with_name("expected_kernels.json").read_text("utf-8"))
-TOO_LARGE, FITTING = 65536, 8
 SIZES = {
     "bert": {"layers": 2},
     "llama": {"layers": 2},
@@ -73,23 +70,6 @@ def list_kernels(torch, session):
     names = {event.name for event in seen.events() if event.device_type == DeviceType.CUDA}
     assert names, "the profiler saw no kernel: may this user read the GPU's counters?"
     return sorted(names)
-
-
-def test_real_lack_of_memory_leads_the_search_to_the_next_batch(tmp_path, hold):
-    ladder = format_ladder((TOO_LARGE, FITTING))
-    attempt = make_attempt(
-        tmp_path / "a1",
-        "pytorch",
-        "bert",
-        batch_size_per_device=ladder,
-        warmup_steps=2,
-        measured_steps=5,
-    )
-    record = attempt.search().conclude()
-    assert record.status == "ok", f"{record.reason}\n{attempt.stderr[-2000:]}"
-    trials = [(one.batch_size_per_device, one.is_out_of_memory) for one in record.batch_trials]
-    assert trials == [(TOO_LARGE, True), (FITTING, False)]
-    hold("batch size found", record.case.axes.batch_size, least=FITTING, most=FITTING)
 
 
 def test_error_of_a_library_in_a_full_memory_is_out_of_memory(torch, tmp_path):

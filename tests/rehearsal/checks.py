@@ -24,12 +24,11 @@ EXPECTED = json.loads(
 )["pytorch"]
 OPTIMIZER = re.compile("Fused(Adam|Sgd)")
 
-# library_types.h, cublas_api.h, cudnn_graph.h, nccl.h
-CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF = 0, 2, 14
+# cublas_api.h, cudnn_graph.h, nccl.h
 CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32 = 68, 77
 CUBLAS_TF32_TENSOR_OP_MATH, CUBLAS_MATH_MODES = 3, 0xF
-CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16 = 0, 2, 9
-NCCL_FLOAT16, NCCL_FLOAT32, NCCL_BFLOAT16 = 6, 7, 9
+CUDNN_DATA_FLOAT = 0
+NCCL_FLOAT32 = 7
 # the call that waits for the clock's event of the step before
 STEP_BEFORE = "cudaEventSynchronize"
 # of a rank's shard of the model
@@ -39,55 +38,37 @@ Problems = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """The number formats of a precision: types of cuBLAS and cuDNN, TF32, and type of gradients."""
+class Format:
+    """A number format: its types in library_types.h, cudnn_graph.h and nccl.h, and its bytes."""
 
     product_type: int
     convolution_type: int
-    has_tensor_cores: bool
+    collective_type: int
+    bytes: int
+
+
+FP32 = Format(0, CUDNN_DATA_FLOAT, NCCL_FLOAT32, 4)
+FP16 = Format(2, 2, 6, 2)
+BF16 = Format(14, 9, 9, 2)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The formats of a precision: of products and gathered weights, and of gradients."""
+
+    products: Format
+    gradients: Format = FP32
+    has_tensor_cores: bool = True
     is_tf32: bool = False
-    gradient_type: int = NCCL_FLOAT32
-    gradient_bytes: int = 4
-    # of gathered weights
-    weight_type: int = NCCL_FLOAT32
-    weight_bytes: int = 4
 
 
 NUMBERS = {
-    "fp32": Numbers(CUDA_R_32F, CUDNN_DATA_FLOAT, has_tensor_cores=False),
-    "tf32": Numbers(CUDA_R_32F, CUDNN_DATA_FLOAT, has_tensor_cores=True, is_tf32=True),
-    "amp-bf16": Numbers(
-        CUDA_R_16BF,
-        CUDNN_DATA_BFLOAT16,
-        has_tensor_cores=True,
-        weight_type=NCCL_BFLOAT16,
-        weight_bytes=2,
-    ),
-    "amp-fp16": Numbers(
-        CUDA_R_16F,
-        CUDNN_DATA_HALF,
-        has_tensor_cores=True,
-        weight_type=NCCL_FLOAT16,
-        weight_bytes=2,
-    ),
-    "bf16": Numbers(
-        CUDA_R_16BF,
-        CUDNN_DATA_BFLOAT16,
-        has_tensor_cores=True,
-        gradient_type=NCCL_BFLOAT16,
-        gradient_bytes=2,
-        weight_type=NCCL_BFLOAT16,
-        weight_bytes=2,
-    ),
-    "fp16": Numbers(
-        CUDA_R_16F,
-        CUDNN_DATA_HALF,
-        has_tensor_cores=True,
-        gradient_type=NCCL_FLOAT16,
-        gradient_bytes=2,
-        weight_type=NCCL_FLOAT16,
-        weight_bytes=2,
-    ),
+    "fp32": Numbers(FP32, has_tensor_cores=False),
+    "tf32": Numbers(FP32, is_tf32=True),
+    "amp-bf16": Numbers(BF16),
+    "amp-fp16": Numbers(FP16),
+    "bf16": Numbers(BF16, BF16),
+    "fp16": Numbers(FP16, FP16),
 }
 
 
@@ -221,17 +202,17 @@ def check_numbers(combination: Combination, rank: Rank) -> Iterator[str]:
         is_fp32_sum = one.number("compute") in (CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32)
         # a handle that allows TF32 does not affect 16-bit formats
         if (
-            one.number("type") != expected.product_type
+            one.number("type") != expected.products.product_type
             or not is_fp32_sum
             or is_tf32 != expected.is_tf32
         ):
             yield f"{one.count} x {one.text}"
     for one in rank.list_kinds("attention"):
-        if one.number("type") != expected.convolution_type:
+        if one.number("type") != expected.products.convolution_type:
             yield f"{one.count} x {one.text}"
     for one in convolutions:
         if (
-            one.number("type") != expected.convolution_type
+            one.number("type") != expected.products.convolution_type
             or one.number("compute") != CUDNN_DATA_FLOAT
             or bool(one.number("has_tensor_cores")) != expected.has_tensor_cores
         ):
@@ -245,11 +226,14 @@ def check_mean(combination: Combination, rank: Rank) -> Iterator[str]:
         yield from check_parts(combination, rank, numbers)
         return
     is_sent = combination.ranks > 1 and combination.is_training
-    expected = rank.parameter_count * numbers.gradient_bytes if is_sent else 0
+    expected = rank.parameter_count * numbers.gradients.bytes if is_sent else 0
     for number, step in enumerate(rank.steps, 1):
         collectives = [one for one in step if one.kind == "collective"]
         for one in collectives:
-            if one.words["by"] != "ncclAllReduce" or one.number("type") != numbers.gradient_type:
+            if (
+                one.words["by"] != "ncclAllReduce"
+                or one.number("type") != numbers.gradients.collective_type
+            ):
                 yield f"step {number}: {one.text}"
         sent = sum(one.count * one.number("bytes") for one in collectives)
         if sent != expected:
@@ -259,14 +243,14 @@ def check_mean(combination: Combination, rank: Rank) -> Iterator[str]:
 def check_parts(combination: Combination, rank: Rank, numbers: Numbers) -> Iterator[str]:
     """Check that a rank gathers weights at most once per pass, and scatters gradients once."""
     values = rank.parameter_count / combination.ranks
-    weights = (numbers.weight_type, numbers.weight_bytes)
-    if load_model(combination.model).HAS_BATCH_STATISTICS:
-        # gathered in their own type
-        weights = (numbers.gradient_type, numbers.gradient_bytes)
+    # the weights of batch normalization are gathered in their own type
+    is_whole = load_model(combination.model).HAS_BATCH_STATISTICS
+    weights = numbers.gradients if is_whole else numbers.products
     # of each collective the type, the bytes of a rank's part, and how often a step may send it
+    gradients = numbers.gradients
     expected = {
-        "ncclAllGather": (weights[0], weights[1] * values, 2),
-        "ncclReduceScatter": (numbers.gradient_type, numbers.gradient_bytes * values, 1),
+        "ncclAllGather": (weights.collective_type, weights.bytes * values, 2),
+        "ncclReduceScatter": (gradients.collective_type, gradients.bytes * values, 1),
     }
     # all-reduce of the overflow flag
     flag = f"ncclAllReduce type={NCCL_FLOAT32} bytes=4 "

@@ -1,4 +1,7 @@
-"""Faults that a rehearsal must find: each breaks the adapter or its session in this process."""
+"""Faults that a rehearsal must find: each breaks the adapter or its session in this process.
+
+A function without arguments is the fault of its name.
+"""
 
 import ctypes
 
@@ -6,10 +9,6 @@ import torch
 from torch.distributed import fsdp
 
 from dlperf_slurm.worker.frameworks.pytorch import session, training
-
-
-def change_nothing():
-    pass
 
 
 def add_to_step(work):
@@ -137,32 +136,3 @@ def do_more_in_each_step():
             self._loss + 1
 
     add_to_step(do_more)
-
-
-FAULTS = {
-    "": change_nothing,
-    **{
-        function.__name__.replace("_", " "): function
-        for function in (
-            read_the_loss,
-            copy_from_pageable_memory,
-            do_not_pin_batches,
-            copy_on_the_stream_of_the_steps,
-            give_memory_back,
-            leave_autocast_off,
-            cast_to_the_other_type,
-            leave_tf32_as_torch_has_it,
-            always_allow_tf32,
-            do_not_fuse_the_optimizer,
-            attend_by_plain_products,
-            average_nothing,
-            send_parts_in_another_type,
-            average_each_batch,
-            drive_the_first_gpu,
-            leave_something_on_the_first_gpu,
-            do_not_wait_for_inference,
-            call_what_is_not_known,
-            do_more_in_each_step,
-        )
-    },
-}

@@ -44,12 +44,14 @@ class Watched(Position):
 
 
 def main():
-    faults = import_module(FAULTS[sys.argv[1]]).FAULTS
+    faults = import_module(FAULTS[sys.argv[1]])
     context = multiprocessing.get_context("fork")
     for line in sys.stdin:
         combination = Combination(**json.loads(line))
         with tempfile.TemporaryDirectory() as folder:
-            answer = observe(context, combination, faults[combination.fault], Path(folder))
+            name = combination.fault.replace(" ", "_")
+            break_adapter = getattr(faults, name) if name else None
+            answer = observe(context, combination, break_adapter, Path(folder))
         print(json.dumps(answer), flush=True)
 
 
@@ -90,7 +92,8 @@ def run_rank(combination, break_adapter, rank, port, barrier, folder):
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     try:
-        break_adapter()
+        if break_adapter:
+            break_adapter()
         watch_rank(combination, rank, port, barrier, folder)
     except BaseException:
         # so that the other ranks do not wait

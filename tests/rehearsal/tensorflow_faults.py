@@ -6,25 +6,9 @@ SETTINGS = tf.config.experimental
 allow_tf32 = SETTINGS.enable_tensor_float_32_execution
 
 
-def change_nothing():
-    pass
-
-
 def leave_tf32_as_tensorflow_has_it():
     SETTINGS.enable_tensor_float_32_execution = lambda is_allowed: None
 
 
 def never_allow_tf32():
     SETTINGS.enable_tensor_float_32_execution = lambda is_allowed: allow_tf32(False)
-
-
-FAULTS = {
-    "": change_nothing,
-    **{
-        function.__name__.replace("_", " "): function
-        for function in (
-            leave_tf32_as_tensorflow_has_it,
-            never_allow_tf32,
-        )
-    },
-}

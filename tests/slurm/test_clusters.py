@@ -31,8 +31,6 @@ from support.tool import DEADLINE_SECONDS, await_that, find_states, run_tool, st
 from dlperf_slurm.jobs.journal import JOURNAL_FILE, SUBMITTED
 from dlperf_slurm.jobs.run_directory import make_job_name
 
-pytestmark = pytest.mark.slurm
-
 SCHEDULER_ERROR = 3
 HELD_JOBS = 60
 # in Slurm 22.05 no srun gets a step of a job with GPUs where select/linear gives out whole nodes

@@ -17,7 +17,7 @@ from support.tool import run_tool
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.jobs.run_directory import find_run
 
-pytestmark = [pytest.mark.slurm, pytest.mark.containers, pytest.mark.pytorch]
+pytestmark = pytest.mark.containers
 
 MAKE_IMAGE = "tests/containers/make-image"
 IMAGE = Path(os.environ.get("CONTAINER_IMAGE") or CHECKOUT / ".venv" / "container-image") / "root"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.slurm_runs import CHECKOUT, QUICK_POLLS, write_matrix
-from support.tool import run_tool
+from support.tool import run_tool, set_values
 
-pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+pytestmark = pytest.mark.usefixtures("empty_queue")
 
 UNSOUND = 1
 UNUSABLE = 2
@@ -28,7 +28,7 @@ def site(cluster, tmp_path_factory):
 def consult(folder: Path, site: Path, *settings: str, results: str = "results"):
     """Run `doctor` for a case on two nodes."""
     matrix = write_matrix(folder, ["2n2g"])
-    options = [option for text in settings for option in ("--set", text)]
+    options = set_values(*settings)
     words = ["doctor", str(matrix), "--site", str(site), "--results", results, *options]
     return run_tool(words, folder)
 
@@ -44,7 +44,7 @@ def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
     # all nodes share the cores of one machine, so figures have no meaning here
     steps = ("protocol.warmup_steps=1", "protocol.measured_steps=3")
     quick = ["protocol.repeats=1", 'axes.topology="2n2g"', *steps]
-    options = [option for text in (*quick, *QUICK_POLLS) for option in ("--set", text)]
+    options = set_values(*quick, *QUICK_POLLS)
     matrix = str(CHECKOUT / "matrices" / "quickstart.toml")
     done = run_tool(["submit", matrix, "--site", str(site), "--wait", *options], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

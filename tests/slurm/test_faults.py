@@ -12,6 +12,7 @@ from support.slurm_runs import (
     find_array_job,
     list_queue,
     stage_spin,
+    start_spin,
     submit,
     wait,
     write_wrapper,
@@ -29,7 +30,7 @@ from support.tool import (
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE
 
-pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+pytestmark = pytest.mark.usefixtures("empty_queue")
 
 CASES_FAILED = 5
 ONE_HOUR_BEFORE = "date --utc --date='1 hour ago'"
@@ -42,9 +43,9 @@ def submit_twice(run, tmp_path, **env):
     assert done.returncode == 0, done.stderr
 
 
-def requeue(run, array_task_id=0):
+def requeue(run):
     """Requeue an array task, without Slurm's delay of two minutes."""
-    job = f"{find_array_job(run)}_{array_task_id}"
+    job = f"{find_array_job(run)}_0"
     ask("scontrol", "requeue", job)
     await_that(lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued")
     ask("scontrol", "update", f"jobid={job}", "starttime=now+3")
@@ -132,9 +133,7 @@ def test_job_that_is_preempted_for_good_is_tried_again(cluster, tmp_path, gate):
     """Expect FAILED from Slurm, as the job ends within the grace time of its QOS."""
     settings = ["qos=cancelme", "time_limit_minutes.default=10"]
     settings += ["directives=['--nodelist=n3', '--exclusive']"]
-    run = stage_spin(tmp_path / "results", settings=settings)
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
+    run = start_spin(gate, tmp_path / "results", settings=settings)
     ask("sbatch", "--qos=high", "--nodelist=n3", "--exclusive", "--wrap=true", "-o/dev/null")
     await_that(lambda: "RUNNING" not in find_states(run).values(), "it is preempted", 60)
     gate.touch()
@@ -174,9 +173,7 @@ def test_cancel_reaches_both_of_an_array_submitted_twice(cluster, tmp_path, gate
 
 
 def test_variables_of_clients_neither_lose_nor_spare_a_running_task(cluster, tmp_path, gate):
-    run = stage_spin(tmp_path / "results", settings=["tracking.lost_after_seconds=1"])
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
+    run = start_spin(gate, tmp_path / "results", settings=["tracking.lost_after_seconds=1"])
     for leaking in (
         {"SQUEUE_PARTITION": "small"},
         {"SQUEUE_STATES": "COMPLETED", "SQUEUE_FORMAT": "%i", "SQUEUE_USERS": "nobody"},
@@ -197,9 +194,7 @@ def test_variables_of_clients_neither_lose_nor_spare_a_running_task(cluster, tmp
 
 
 def test_cancel_works_on_a_disk_that_cannot_be_written(cluster, tmp_path, gate):
-    run = stage_spin(tmp_path / "results", repeats=2)
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
+    run = start_spin(gate, tmp_path / "results", repeats=2)
     with bind_read_only(run.path):
         done = run_tool(["cancel", str(run.path)], CHECKOUT)
         assert (done.returncode, "2 array tasks" in done.stdout) == (0, True), done.stderr
@@ -209,37 +204,33 @@ def test_cancel_works_on_a_disk_that_cannot_be_written(cluster, tmp_path, gate):
     assert set(find_states(run).values()) == {"CANCELLED"}
 
 
-def damage_missing(path):
-    path.unlink()
+# what is left of a journal, or None for no file
+DAMAGES = {
+    "bytes": lambda content: content.replace(b'"event": "s', b'"event": "\xff\xfe'),
+    "torn": lambda content: content[:-30],
+    "empty": lambda content: b"",
+    "missing": None,
+}
 
 
-def damage_empty(path):
-    path.write_bytes(b"")
-
-
-def damage_torn(path):
-    path.write_bytes(path.read_bytes()[:-30])
-
-
-def damage_bytes(path):
-    path.write_bytes(path.read_bytes().replace(b'"event": "s', b'"event": "\xff\xfe'))
+def damage_journal(run, damage):
+    path = run.path / JOURNAL_FILE
+    change = DAMAGES[damage]
+    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
 
 
 def test_run_goes_on_after_its_journal_was_damaged(cluster, tmp_path, gate):
-    damages = (damage_bytes, damage_torn, damage_empty, damage_missing)
-    run = stage_spin(tmp_path / "results", repeats=2)
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
-    for damage in damages:
-        damage(run.path / JOURNAL_FILE)
+    run = start_spin(gate, tmp_path / "results", repeats=2)
+    for damage in DAMAGES:
+        damage_journal(run, damage)
         assert sorted(find_states(run).values()) == ["PENDING", "RUNNING"], damage
         assert submit(run).returncode == 0
         assert len(list_queue(run)) == 2
     gate.touch()
     done = wait(run)
     assert (done.returncode, count_starts_of_rank_0(run)) == (0, [1, 1]), done.stdout + done.stderr
-    for damage in damages:
-        damage(run.path / JOURNAL_FILE)
+    for damage in DAMAGES:
+        damage_journal(run, damage)
         assert report(run).returncode == 0, damage
         assert is_nothing_to_retry(run), damage
 

@@ -15,8 +15,6 @@ from support.tool import await_that, find_details, find_states
 
 from dlperf_slurm.contract.record import FAILED, PARTIAL_STEP_SECONDS_FILE
 
-pytestmark = pytest.mark.slurm
-
 CASES_FAILED = 5
 STALL = "stall_seconds = 10"
 LIMIT = "memory_limit_mib_per_device = 24"
@@ -26,10 +24,6 @@ MANY_STEPS = 100_000
 def find_attempt_dir(run):
     (task,) = run.read_all_tasks()
     return run.path / task.attempt_dir / "s0"
-
-
-def count_ranks(run):
-    return len(list(find_attempt_dir(run).glob("**/pid-*")))
 
 
 def test_rank_that_is_stopped_ends_its_task_and_is_named(cluster, tmp_path):
@@ -52,7 +46,8 @@ def test_warning_before_the_time_limit_ends_the_ranks(cluster, tmp_path, batch_s
     run = stage_spin(tmp_path / "results", ["1n2g"], batch_size=batch_size, protocol=LIMIT)
     submit(run, SPIN_STEP_SECONDS="5", SPIN_SAMPLE_BYTES=str(2**20))
     job = find_array_job(run, "1n2g")
-    await_that(lambda: count_ranks(run) == 2, "both ranks start")
+    folder = find_attempt_dir(run)
+    await_that(lambda: len(list(folder.glob("**/pid-*"))) == 2, "both ranks start")
     ask("scancel", "--batch", "--signal=USR1", f"{job}_0")
     assert wait(run).returncode == CASES_FAILED
     record = read_records(run)[0]

@@ -17,13 +17,10 @@ from pathlib import Path
 
 import pytest
 from support import local_runs
-from support.slurm_runs import CHECKOUT, ask, list_queue, stage_spin
+from support.slurm_runs import CHECKOUT, ask, list_queue, list_valid_records, stage_spin
 from support.stranger import Stranger, find_processes
 from support.tasks import forbid_mpi
 from support.tool import run_tool, start_tool
-
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import OK, RECORD_FILE, Record
 
 IN_GATE = 20
 SECONDS = int(os.environ.get("DLPERF_SOAK_SECONDS", IN_GATE))
@@ -42,8 +39,6 @@ KILLED = -signal.SIGKILL
 CODES = (0, 3, 5, KILLED)
 
 
-@pytest.mark.slurm
-@pytest.mark.pytorch
 @pytest.mark.usefixtures("empty_queue")
 def test_run_on_slurm_is_measured_once_whatever_users_and_signals_do(cluster, tmp_path):
     # all users may enter this folder, unlike those of pytest
@@ -98,7 +93,7 @@ def soak(stage, acts):
         words = ["resume", str(run.path)]
         calm = 0
         while True:
-            assert calm <= CALM_ROUNDS, read_states(run)
+            assert calm <= CALM_ROUNDS, run_tool(["status", str(run.path)], CHECKOUT).stdout
             calm += time.monotonic() > end
             with follow(words) as follower:
                 while follower.poll() is None and time.monotonic() < end:
@@ -190,13 +185,8 @@ def ask_status(run, chance):
     return 1
 
 
-def read_states(run):
-    return run_tool(["status", str(run.path)], CHECKOUT).stdout
-
-
 def assert_measured_once(run):
     """Assert that each repeat has one valid record; return their number."""
-    records = run.path.glob(f"cases/*/r*/a*/s*/{RECORD_FILE}")
-    sound = [path.parts[-5:-3] for path in records if read_json(path, Record).status == OK]
+    sound = list_valid_records(run)
     assert len(sound) == len(set(sound)) == REPEATS
     return len(sound)

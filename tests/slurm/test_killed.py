@@ -16,8 +16,6 @@ from support.tool import await_that
 
 from dlperf_slurm.jobs.journal import SUBMITTED, SUBMITTING, read_journal
 
-pytestmark = pytest.mark.slurm
-
 GROUPS = ("1n1g", "1n2g")
 REPEATS = 2
 TASKS = len(GROUPS) * REPEATS

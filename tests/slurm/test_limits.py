@@ -17,7 +17,7 @@ from support.tool import run_tool, start_tool
 
 from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 
-pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+pytestmark = pytest.mark.usefixtures("empty_queue")
 
 SCHEDULER_ERROR = 3
 # this QOS allows a user four array tasks in the queue

@@ -15,12 +15,10 @@ from support.slurm_runs import (
     write_matrix,
     write_wrapper,
 )
-from support.tool import run_tool
+from support.tool import run_tool, set_values
 
 from dlperf_slurm.jobs.journal import TRACKED, read_journal
 from dlperf_slurm.jobs.run_directory import find_run
-
-pytestmark = [pytest.mark.slurm, pytest.mark.pytorch]
 
 TOPOLOGIES = ("1n1g", "2n1g")
 REPEATS = 3
@@ -37,12 +35,9 @@ def submitted(cluster, tmp_path_factory):
         path = write_wrapper(folder / "bin", name, f'{log}\nexec $real "$@"')
     matrix = write_matrix(folder, TOPOLOGIES, REPEATS, SMALL_RESNET)
     polls = [f"tracking.poll_seconds={POLL_SECONDS}", "tracking.slowest_poll_seconds=4"]
-    done = run_tool(
-        ["submit", str(matrix), "--site", str(SITE), "--results", str(folder / "results"), "--wait"]
-        + [option for text in (*polls, NO_PEAKS) for option in ("--set", text)],
-        CHECKOUT,
-        {"PATH": path},
-    )
+    words = ["submit", str(matrix), "--site", str(SITE), "--results", str(folder / "results")]
+    words += ["--wait", *set_values(*polls, NO_PEAKS)]
+    done = run_tool(words, CHECKOUT, {"PATH": path})
     assert done.returncode == 0, done.stdout + done.stderr
     return done, find_run(None, folder / "results"), read_calls(folder / "calls")
 

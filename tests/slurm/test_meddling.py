@@ -14,12 +14,12 @@ from support.slurm_runs import (
     CHECKOUT,
     ask,
     assert_array_tasks_in_accounting,
-    await_ranks,
     count_array_tasks_in_accounting,
     count_starts_of_rank_0,
     find_array_job,
     list_queue,
     stage_spin,
+    start_spin,
     submit,
     wait,
     write_wrapper,
@@ -28,6 +28,7 @@ from support.small_disk import bind_read_only
 from support.stranger import find_processes
 from support.tool import (
     DEADLINE_SECONDS,
+    await_line,
     await_that,
     find_details,
     find_states,
@@ -38,7 +39,7 @@ from support.tool import (
 from dlperf_slurm.jobs.run_directory import SITE_FILE, open_run
 from dlperf_slurm.worker.progress import LONGEST_LOOK_SECONDS
 
-pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+pytestmark = pytest.mark.usefixtures("empty_queue")
 
 CASES_FAILED = 5
 MEASURED = {"1n1g.0": "COMPLETED"}
@@ -49,9 +50,7 @@ IMPATIENT = "tracking.lost_after_seconds=1"
 @pytest.fixture
 def run(cluster, tmp_path, gate):
     """Start a run of one array task, whose rank waits at the gate."""
-    run = stage_spin(tmp_path / "results", settings=[IMPATIENT, "directives=[]"])
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
+    run = start_spin(gate, tmp_path / "results", settings=[IMPATIENT, "directives=[]"])
     return run
 
 
@@ -130,10 +129,7 @@ def test_garbage_instead_of_the_queue_is_not_believed(run, tmp_path, gate):
     broken.touch()
     garbage = f'if [ -e {broken} ]; then echo "<html>busy</html>"; else exec "$real" "$@"; fi'
     follower = start_wait(run, PATH=write_wrapper(tmp_path / "bin", "squeue", garbage))
-    line = ""
-    while "printed no table" not in line:
-        line = follower.stdout.readline()
-        assert line, follower.stderr.read()
+    await_line(follower, "printed no table")
     broken.unlink()
     gate.touch()
     assert "LOST" not in finish(follower)
@@ -144,10 +140,7 @@ def test_queue_that_hangs_for_more_than_a_minute_is_asked_again(run, tmp_path, g
     hung = tmp_path / "hung"
     hang = f'if [ ! -e {hung} ]; then touch {hung}; sleep 70; fi; exec "$real" "$@"'
     follower = start_wait(run, PATH=write_wrapper(tmp_path / "bin", "squeue", hang))
-    line = ""
-    while "did not respond within 60 s" not in line:
-        line = follower.stdout.readline()
-        assert line, follower.stderr.read()
+    await_line(follower, "did not respond within 60 s")
     gate.touch()
     finish(follower)
 

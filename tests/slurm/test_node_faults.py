@@ -13,7 +13,9 @@ from support.slurm_runs import (
     find_array_job,
     kill_controller,
     list_queue,
+    list_valid_records,
     stage_spin,
+    start_spin,
     submit,
     wait,
 )
@@ -28,9 +30,9 @@ from support.tool import (
 )
 
 from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import OK, Record
+from dlperf_slurm.contract.record import Record
 
-pytestmark = [pytest.mark.slurm, pytest.mark.faults, pytest.mark.usefixtures("empty_queue")]
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("empty_queue")]
 
 CASES_FAILED = 5
 
@@ -44,9 +46,7 @@ def release(job, seconds=3):
 
 def test_task_whose_second_node_dies_is_not_failed_before_it_comes_back(cluster, tmp_path, gate):
     settings = ['directives=["--nodelist=n1,n2"]']
-    run = stage_spin(tmp_path / "results", ["2n1g"], settings=settings)
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
+    run = start_spin(gate, tmp_path / "results", ["2n1g"], settings=settings)
     follower = start_tool(["wait", str(run.path)], CHECKOUT)
     cluster.call("stop-slurmd", "n2")
     try:
@@ -64,9 +64,7 @@ def test_task_whose_second_node_dies_is_not_failed_before_it_comes_back(cluster,
 
 
 def test_task_of_a_node_that_died_is_tried_again_without_it(cluster, tmp_path, gate):
-    run = stage_spin(tmp_path / "results", settings=['directives=["--no-requeue"]'])
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
+    run = start_spin(gate, tmp_path / "results", settings=['directives=["--no-requeue"]'])
     node = ask("squeue", "-h", "-o%N", f"-j{find_array_job(run)}").strip()
     cluster.call("stop-slurmd", node)
     try:
@@ -81,9 +79,7 @@ def test_task_of_a_node_that_died_is_tried_again_without_it(cluster, tmp_path, g
 
 def test_node_that_died_is_named(cluster, tmp_path, gate):
     settings = ['directives=["--nodelist=n1,n2", "--no-requeue"]', "retry.node_fail=0"]
-    run = stage_spin(tmp_path / "results", ["2n1g"], settings=settings)
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
+    run = start_spin(gate, tmp_path / "results", ["2n1g"], settings=settings)
     cluster.call("stop-slurmd", "n2")
     try:
         assert wait(run).returncode == CASES_FAILED
@@ -115,9 +111,9 @@ def test_start_that_lives_on_a_lost_node_does_not_write_into_its_successor(clust
 
 @pytest.mark.parametrize("moment", ["while it runs", "as it ends"])
 def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
-    run = stage_spin(tmp_path / "results", repeats=2, settings=["tracking.lost_after_seconds=5"])
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
+    run = start_spin(
+        gate, tmp_path / "results", repeats=2, settings=["tracking.lost_after_seconds=5"]
+    )
     follower = start_tool(["wait", str(run.path)], CHECKOUT)
     kill_controller(run)
     if moment == "as it ends":
@@ -135,11 +131,7 @@ def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
     output, _ = follower.communicate()
     assert follower.returncode == 0, output
     assert set(find_states(run).values()) == {"COMPLETED"}
-    sound = [
-        path.parent.parent
-        for path in run.path.glob("cases/*/r*/a1/s*/record.json")
-        if read_json(path, Record).status == OK
-    ]
+    sound = list_valid_records(run)
     assert len(sound) == len(set(sound)) == 2
     run_tool(["cancel", str(run.path)], CHECKOUT)
     assert NOTHING_TO_RETRY in run_tool(["retry", str(run.path)], CHECKOUT).stdout

@@ -5,8 +5,16 @@ import subprocess
 
 import pytest
 from support.attempts import unfold
-from support.slurm_runs import CHECKOUT, NO_PEAKS, QUICK_POLLS, SITE, stage_spin, submit, wait
-from support.tool import find_details, find_states, run_tool, stage
+from support.slurm_runs import (
+    CHECKOUT,
+    NO_PEAKS,
+    QUICK_POLLS,
+    stage_matrix,
+    stage_spin,
+    submit,
+    wait,
+)
+from support.tool import find_details, find_states, run_tool
 
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import read_json
@@ -14,7 +22,7 @@ from dlperf_slurm.contract.nodes import read_node_reports
 from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.contract.step_archive import DETAILS_FILE
 
-pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+pytestmark = pytest.mark.usefixtures("empty_queue")
 
 UNHEALTHY = 8
 MATRIX = """\
@@ -125,9 +133,7 @@ def test_data_is_copied_once_to_each_node_and_read_from_there(cluster, tmp_path)
         *QUICK_POLLS,
         NO_PEAKS,
     ]
-    options = [option for text in settings for option in ("--set", text)]
-    results = str(tmp_path / "results")
-    run = stage([str(matrix), "--site", str(SITE), "--results", results, *options], CHECKOUT)
+    run = stage_matrix(matrix, tmp_path / "results", *settings)
     submit(run)
     done = wait(run)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,9 +1,9 @@
 """Pending reasons of array tasks that wait or can never run, on a real Slurm, and their advice."""
 
-import pytest
 from support.slurm_runs import CHECKOUT, ask, find_array_job, stage_spin, submit, wait
 from support.tool import (
     DEADLINE_SECONDS,
+    await_line,
     await_that,
     find_details,
     find_states,
@@ -12,8 +12,6 @@ from support.tool import (
 )
 
 from dlperf_slurm.jobs.journal import REFUSED, SUBMITTED, read_journal
-
-pytestmark = pytest.mark.slurm
 
 SCHEDULER_ERROR = 3
 
@@ -32,11 +30,7 @@ def test_wait_says_that_a_task_is_held_and_what_lets_it_go(cluster, tmp_path):
     hint = f"the job is held; to release it: `scontrol release {job}`"
     told = f"pending: JobHeldUser (1 array task of job {job}): {hint}"
     assert told in " ".join(status.split())
-    line = ""
-    while "pending: " not in line:
-        line = follower.stdout.readline()
-        assert line, follower.stderr.read()
-    assert "`scontrol release" in line
+    assert "`scontrol release" in await_line(follower, "pending: ")
     ask("scontrol", "release", job)
     follower.communicate(timeout=DEADLINE_SECONDS)
     assert follower.returncode == 0

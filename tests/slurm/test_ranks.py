@@ -5,24 +5,21 @@ from collections import Counter
 
 import pytest
 from support.slurm_runs import (
-    CHECKOUT,
     NO_PEAKS,
     QUICK_POLLS,
-    SITE,
     SMALL_RESNET,
     read_records,
+    stage_matrix,
     stage_spin,
     submit,
     write_matrix,
 )
 from support.tasks import describe_shape, forbid_mpi
-from support.tool import find_states, stage
+from support.tool import find_states
 
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.contract.record import FAILED, OK
 from dlperf_slurm.worker.failures import RANK_LOST
-
-pytestmark = [pytest.mark.slurm, pytest.mark.pytorch]
 
 CASES_FAILED = 5
 TOPOLOGY = "2n2g"
@@ -32,10 +29,7 @@ def train(folder, ranks):
     """Run a small case; return its record and its run."""
     folder.mkdir()
     matrix = write_matrix(folder, [TOPOLOGY], 1, SMALL_RESNET)
-    settings = [f"ranks={ranks}", *QUICK_POLLS, NO_PEAKS]
-    options = [option for text in settings for option in ("--set", text)]
-    where = ["--site", str(SITE), "--results", str(folder / "results")]
-    run = stage([str(matrix), *where, *options], cwd=CHECKOUT)
+    run = stage_matrix(matrix, folder / "results", f"ranks={ranks}", *QUICK_POLLS, NO_PEAKS)
     if ranks != "mpi":
         forbid_mpi(run.path / "code")
     done = submit(run, "--wait")

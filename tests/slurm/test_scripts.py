@@ -4,12 +4,17 @@ import re
 import subprocess
 
 import pytest
-from support.slurm_runs import CHECKOUT, SITE, ask, read_records, stage_spin, submit, write_matrix
-from support.tool import find_states, run_tool, stage
-
-from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
-
-pytestmark = pytest.mark.slurm
+from support.slurm_runs import (
+    CHECKOUT,
+    SITE,
+    ask,
+    find_array_job,
+    read_records,
+    stage_spin,
+    submit,
+    write_matrix,
+)
+from support.tool import find_states, run_tool, set_values, stage
 
 TOPOLOGIES = ("1n1g", "1n8g", "2n8g", "4n8g")
 # a node of the cluster has 16 cores for 8 GPUs; site slurm requests 8 cores per GPU
@@ -37,11 +42,15 @@ HOSTILE_FOLDER = "it's 50%j of $(x) # é"
 @pytest.mark.parametrize("site", SITES)
 def test_sbatch_accepts_each_script(cluster, tmp_path, site):
     name, *settings = SITES[site]
-    options = [option for text in settings for option in ("--set", text)]
-    matrix = write_matrix(tmp_path, TOPOLOGIES)
-    run = stage([str(matrix), "--site", name, "--results", str(tmp_path), *options], CHECKOUT)
+    words = [str(write_matrix(tmp_path, TOPOLOGIES)), "--site", name, "--results", str(tmp_path)]
+    run = stage([*words, *set_values(*settings)], CHECKOUT)
     assert run.list_group_ids() == list(TOPOLOGIES)
-    for group_id in TOPOLOGIES:
+    assert_accepted(run)
+
+
+def assert_accepted(run):
+    """Assert that sbatch accepts the script of each group."""
+    for group_id in run.list_group_ids():
         command = ["sbatch", "--test-only", str(run.get_script_path(group_id))]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"{group_id}: {done.stderr}"
@@ -51,20 +60,16 @@ def test_sbatch_accepts_each_script(cluster, tmp_path, site):
 def test_sbatch_accepts_the_whole_protocol(cluster, tmp_path, matrix):
     path = CHECKOUT / "matrices" / f"{matrix}.toml"
     words = [str(path), "--site", "slurm", "--set", FEW_CORES, "--results", str(tmp_path)]
-    run = stage(words, CHECKOUT)
-    for group_id in run.list_group_ids():
-        command = ["sbatch", "--test-only", str(run.get_script_path(group_id))]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, f"{group_id}: {done.stderr}"
+    assert_accepted(stage(words, CHECKOUT))
 
 
 def test_hostile_value_of_a_directive_arrives_as_it_is(cluster, tmp_path):
     settings = [f'directives=["--hold", "--comment={HOSTILE_COMMENT}"]']
     run = stage_spin(tmp_path / "results", settings=settings)
     submit(run)
-    (event,) = (event for event in read_journal(run.path) if event.event == SUBMITTED)
-    shown = ask("scontrol", "show", "job", event.array_job_id)
-    ask("scancel", event.array_job_id)
+    job = find_array_job(run)
+    shown = ask("scontrol", "show", "job", job)
+    ask("scancel", job)
     assert f"Comment={HOSTILE_COMMENT}\n" in shown.replace(" \n", "\n")
 
 

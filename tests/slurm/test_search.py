@@ -1,13 +1,10 @@
 """Searches for the largest batch size on a real Slurm: several steps of srun in one job."""
 
 import pytest
-from support.slurm_runs import ask, read_records, stage_spin, submit, wait
+from support.slurm_runs import ask, find_array_job, read_records, stage_spin, submit, wait
 from support.tool import await_that, find_details, find_states
 
 from dlperf_slurm.contract.record import OK
-from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
-
-pytestmark = pytest.mark.slurm
 
 MIB = 2**20
 CASES_FAILED = 5
@@ -45,8 +42,7 @@ def test_search_beyond_its_time_limit_is_timed_out(cluster, tmp_path):
     (task,) = run.read_all_tasks()
     starts = run.path / task.attempt_dir / "s0" / "trials" / "b8" / "starts"
     await_that(starts.exists, "the first trial runs")
-    (event,) = (event for event in read_journal(run.path) if event.event == SUBMITTED)
-    ask("scontrol", "update", f"jobid={event.array_job_id}", "endtime=now+2")
+    ask("scontrol", "update", f"jobid={find_array_job(run)}", "endtime=now+2")
     assert wait(run).returncode == CASES_FAILED
     # Slurm's limit, or the ranks' own reason if they end before it
     (state,) = find_states(run).values()

@@ -8,15 +8,13 @@ from support.slurm_runs import (
     ask,
     assert_array_tasks_in_accounting,
     find_array_job,
+    list_valid_records,
     stage_quick,
     submit,
 )
 from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import OK, Record
-
-pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+pytestmark = pytest.mark.usefixtures("empty_queue")
 
 CASES_FAILED = 5
 TASKS = 1000
@@ -131,9 +129,7 @@ def test_thousand_tasks_in_32_jobs_are_each_measured_once_though_a_node_dies(clu
     jobs = ask(*command, "--starttime=now-2hours", f"--name={run.run_id}.1n1g").split()
     assert len(jobs) == JOBS
     assert f"{TASKS} of {TASKS} repeats measured" in " ".join(stdout.split())
-    sound = [
-        path.parts[-5:-3] for path in list_records(run) if read_json(path, Record).status == OK
-    ]
+    sound = list_valid_records(run)
     assert len(sound) == len(set(sound)) == TASKS
 
 

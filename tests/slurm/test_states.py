@@ -11,6 +11,7 @@ from support.slurm_runs import (
     find_array_job,
     read_records,
     stage_spin,
+    start_spin,
     submit,
     wait,
 )
@@ -25,16 +26,12 @@ from support.tool import (
 
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 
-pytestmark = pytest.mark.slurm
-
 CASES_FAILED = 5
 CANCELLED_PAIR = {"1n1g.0": "CANCELLED", "1n1g.1": "CANCELLED"}
 
 
 def test_cancel_ends_what_runs_and_what_is_pending(cluster, tmp_path, gate):
-    run = stage_spin(tmp_path / "results", repeats=2)
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1, 0)
+    run = start_spin(gate, tmp_path / "results", repeats=2)
     done = run_tool(["cancel", str(run.path)], tmp_path)
     assert "2 array tasks" in done.stdout
     assert wait(run).returncode == CASES_FAILED
@@ -43,9 +40,7 @@ def test_cancel_ends_what_runs_and_what_is_pending(cluster, tmp_path, gate):
 
 def test_pending_tasks_that_someone_cancels_are_not_completed(cluster, tmp_path, gate):
     settings = ["tracking.lost_after_seconds=3"]
-    run = stage_spin(tmp_path / "results", repeats=3, settings=settings)
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1, 0, 0)
+    run = start_spin(gate, tmp_path / "results", repeats=3, settings=settings)
     ask("scancel", f"{find_array_job(run)}_[1-2]")
     gate.touch()
     assert wait(run).returncode == CASES_FAILED
@@ -64,9 +59,7 @@ def test_pending_array_that_someone_cancels_is_cancelled(cluster, tmp_path):
 
 
 def test_running_task_that_someone_cancels_is_cancelled(cluster, tmp_path, gate):
-    run = stage_spin(tmp_path / "results")
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
+    run = start_spin(gate, tmp_path / "results")
     ask("scancel", find_array_job(run))
     assert wait(run).returncode == CASES_FAILED
     assert find_states(run) == {"1n1g.0": "CANCELLED"}
@@ -74,9 +67,7 @@ def test_running_task_that_someone_cancels_is_cancelled(cluster, tmp_path, gate)
 
 def test_task_that_waits_after_a_requeue_is_not_over(cluster, tmp_path, gate):
     settings = ["tracking.lost_after_seconds=1", "directives=[]"]
-    run = stage_spin(tmp_path / "results", settings=settings)
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
+    run = start_spin(gate, tmp_path / "results", settings=settings)
     job = find_array_job(run)
     ask("scontrol", "requeue", job)
     await_that(lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued")
@@ -102,9 +93,7 @@ def test_task_whose_script_wrote_no_marker_is_not_followed_for_ever(cluster, tmp
 
 
 def test_task_beyond_its_time_limit_is_timed_out(cluster, tmp_path, gate):
-    run = stage_spin(tmp_path / "results")
-    submit(run, SPIN_WAIT_FOR=str(gate))
-    await_ranks(run, 1)
+    run = start_spin(gate, tmp_path / "results")
     # --time is in minutes; setting the end time ends the job at once, before its ranks get the
     # warning
     ask("scontrol", "update", f"jobid={find_array_job(run)}", "endtime=now")

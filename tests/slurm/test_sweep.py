@@ -4,11 +4,11 @@ import json
 
 import pytest
 from support.slurm_runs import CHECKOUT, QUICK_POLLS, SITE, ask
-from support.tool import await_that, run_tool
+from support.tool import await_that, run_tool, set_values
 
 from dlperf_slurm.jobs.run_directory import find_run
 
-pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+pytestmark = pytest.mark.usefixtures("empty_queue")
 
 BAD_NODES = 10
 # steps of 20 ms, and 10 % more on n2; their times vary by half a percent
@@ -65,7 +65,7 @@ def sweep(folder, topology, *options):
     matrix = folder / "matrix.toml"
     matrix.write_text(MATRIX.format(script=script, topology=topology), encoding="utf-8")
     results = folder / "results"
-    settings = [option for text in (*QUICK_POLLS, "directives=[]") for option in ("--set", text)]
+    settings = set_values(*QUICK_POLLS, "directives=[]")
     words = ["sweep", str(matrix), "--site", str(SITE), "--results", str(results), *options]
     done = run_tool([*words, "--wait", *settings], CHECKOUT)
     assert done.returncode == BAD_NODES, done.stdout + done.stderr

@@ -6,15 +6,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.quick_tasks import make_quick_venv
-from support.slurm_runs import CHECKOUT, NOTHING_TO_RETRY, SITE, kill_controller, write_matrix
+from support.slurm_runs import (
+    CHECKOUT,
+    NOTHING_TO_RETRY,
+    SITE,
+    kill_controller,
+    list_valid_records,
+    write_matrix,
+)
 from support.small_disk import keep_full
-from support.tool import await_that, run_tool, start_tool
+from support.tool import await_that, run_tool, set_values, start_tool
 
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import OK, Record
 from dlperf_slurm.jobs.run_directory import open_run
 
-pytestmark = [pytest.mark.slurm, pytest.mark.faults, pytest.mark.usefixtures("empty_queue")]
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("empty_queue")]
 
 TASKS = 1000
 SETTINGS = (
@@ -33,7 +38,7 @@ def test_thousand_tasks_are_each_measured_once_whatever_fails_meanwhile(cluster,
     venv = make_quick_venv(tmp_path / "environment", seconds=0.2)
     matrix = write_matrix(tmp_path, repeats=TASKS // 4, batch_size="[1, 2, 3, 4]")
     settings = [*SETTINGS, f"environments.pytorch.venv={json.dumps(str(venv))}"]
-    options = [word for text in settings for word in ("--set", text)]
+    options = set_values(*settings)
     command = ["submit", str(matrix), "--wait", "--site", str(SITE), "--results", str(results)]
     with ThreadPoolExecutor(1) as pool:
         submission = start_tool([*command, *options], CHECKOUT)
@@ -55,7 +60,7 @@ def test_thousand_tasks_are_each_measured_once_whatever_fails_meanwhile(cluster,
             cluster.call("start", "n2")
     assert submission.returncode == 0, stdout + stderr
     assert "cannot be written from n" in stdout
-    sound = list_sound(run)
+    sound = list_valid_records(run)
     assert len(sound) == len(set(sound)) == TASKS
     assert f"{TASKS} of {TASKS} repeats measured" in " ".join(stdout.split())
     assert NOTHING_TO_RETRY in run_tool(["retry", str(run.path)], CHECKOUT).stdout
@@ -73,8 +78,3 @@ def await_records(run, count):
 
 def list_records(run):
     return list(run.path.glob("cases/*/r*/a*/s*/record.json"))
-
-
-def list_sound(run):
-    """Return the case and the repeat of each valid record."""
-    return [path.parts[-5:-3] for path in list_records(run) if read_json(path, Record).status == OK]

@@ -3,10 +3,13 @@
 import os
 import sys
 
+import pytest
+
 from dlperf_slurm.worker.frameworks import load_adapter
 from support import start_ranks
 from support.attempts import Attempt
-from support.sessions import CHECKOUT, SMALL
+from support.gpu_report import NOT_FOR_THIS_GPU
+from support.sessions import CHECKOUT, SMALL, find_lack
 
 RANK_CPUS = 8
 # batch sizes that keep a GPU busy at full size; on a CPU models and batches are small
@@ -52,7 +55,13 @@ def choose_work(model, device):
 
 
 def run(attempt):
-    """Run an attempt and return its record; raises AssertionError with the reason of a failure."""
+    """Run an attempt and return its record; skips the test of a case that cannot run here.
+
+    Raises AssertionError with the reason of a failure.
+    """
+    lack = find_lack(attempt.case)
+    if lack:
+        pytest.skip(f"{NOT_FOR_THIS_GPU}{lack}")
     record = attempt.launch().conclude()
     assert record.status == "ok", f"{record.reason}\n{attempt.stderr[-2000:]}"
     return record

@@ -13,6 +13,7 @@ import pytest
 from dlperf_slurm.contract.case import CASE_FILE, Training
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
+from dlperf_slurm.contract.record import OK
 from dlperf_slurm.worker import parity
 from dlperf_slurm.worker.frameworks import RankInfo, load_adapter, start_session
 from dlperf_slurm.worker.models import list_models, load_model
@@ -148,6 +149,14 @@ def _call(environ, cpus, function, *arguments):
     return function(*arguments)
 
 
+def measure_on_ranks(case, folder):
+    """Run the case under mpirun in a new folder; return its record, which is valid."""
+    attempt = attempts.Attempt(folder, CHECKOUT, **vars(case))
+    record = attempt.launch().conclude()
+    assert record.status == OK, attempt.stderr
+    return record
+
+
 def verify_on_ranks(case, folder, timeout=600):
     """Run `worker verify` under mpirun; return the parity file and the averaged gradients."""
     write_json(folder / CASE_FILE, case)
@@ -194,26 +203,6 @@ def assert_cross_entropy(compute, smoothing, logits_scale=100):
     expected = -(target * likelihoods).sum(1).mean()
     for each in (labels, numpy.eye(5, dtype="float32")[labels]):
         assert float(compute(logits, each)) == pytest.approx(expected, rel=1e-5)
-
-
-def assert_moved_statistics(mean, variance, y):
-    """Assert that running statistics took a tenth of the unbiased ones of y [..., channel]."""
-    rows = y.reshape(-1, y.shape[-1])
-    assert mean.ravel() == pytest.approx(0.1 * rows.mean(axis=0), rel=1e-4)
-    assert variance.ravel() == pytest.approx(0.9 + 0.1 * rows.var(axis=0, ddof=1), rel=1e-5)
-
-
-def assert_slope(session, move, norm, distance):
-    """Assert that the loss rises by `norm` per distance along a gradient of this norm.
-
-    `move(share)` sets a parameter to its start plus this share of its gradient.
-    """
-    losses = []
-    for side in (distance, -distance):
-        move(side / norm)
-        session.compute_gradients()
-        losses.append(session.read_loss())
-    assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=2e-2)
 
 
 def assert_scale_changes_nothing(case):

@@ -8,14 +8,15 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import RECORD_FILE, Record
+from dlperf_slurm.contract.record import OK, RECORD_FILE, Record
 from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 from dlperf_slurm.jobs.run_directory import Run, make_job_name
 from support.frozen_code import put_spin_as
 from support.quick_tasks import make_quick_venv
-from support.tool import await_that, run_tool, stage
+from support.tool import await_that, run_tool, set_values, stage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SITE = CHECKOUT / "tests" / "cluster" / "testcluster.toml"
@@ -95,50 +96,49 @@ def stage_spin(
     topologies: Sequence[str] = ("1n1g",),
     repeats: int = 1,
     settings: Sequence[str] = (),
-    matrix_name: str = "matrix.toml",
-    batch_size: str = "2",
-    protocol: str = "",
-    measured_steps: int = 5,
+    **matrix: Any,
 ) -> Run:
-    """Stage a run directory with the spin framework, without submitting it."""
+    """Stage a run directory with the spin framework; `matrix` is for `write_matrix`."""
     results.mkdir(parents=True, exist_ok=True)
-    matrix = write_matrix(
-        results,
-        topologies,
-        repeats,
-        name=matrix_name,
-        batch_size=batch_size,
-        protocol=protocol,
-        measured_steps=measured_steps,
-    )
-    values = (*QUICK_POLLS, NO_PEAKS, *settings)
-    options = [option for value in values for option in ("--set", value)]
-    run = stage(
-        [str(matrix), "--site", str(SITE), "--results", str(results), *options], cwd=CHECKOUT
-    )
+    path = write_matrix(results, topologies, repeats, **matrix)
+    run = stage_matrix(path, results, *QUICK_POLLS, NO_PEAKS, *settings)
     put_spin_as("pytorch", run.path / "code")
     return run
+
+
+def start_spin(gate: Path, results: Path, *arguments: Any, **options: Any) -> Run:
+    """Submit what `stage_spin` stages, and wait until a first rank 0 waits for the file `gate`."""
+    run = stage_spin(results, *arguments, **options)
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
+    return run
+
+
+def stage_matrix(matrix: Path, results: Path, *settings: str) -> Run:
+    """Stage a run directory on the test cluster's site with these settings."""
+    words = [str(matrix), "--site", str(SITE), "--results", str(results)]
+    return stage([*words, *set_values(*settings)], CHECKOUT)
 
 
 def stage_quick(
     folder: Path, settings: Sequence[str], repeats: int, seconds: float = 0.2, batch_size: str = "2"
 ) -> Run:
     """Stage a run directory of fast fake array tasks, each measuring for this many seconds."""
-    venv = make_quick_venv(folder / "environment", seconds)
     matrix = write_matrix(folder, repeats=repeats, batch_size=batch_size)
-    own = (f"environments.pytorch.venv={json.dumps(str(venv))}", "directives=[]", *QUICK_POLLS)
-    options = [option for text in (*own, *settings) for option in ("--set", text)]
-    results = str(folder / "results")
-    return stage([str(matrix), "--site", str(SITE), "--results", results, *options], CHECKOUT)
+    return stage_matrix(matrix, folder / "results", *set_up_quick(folder, seconds), *settings)
 
 
 def build_quick_submit(folder: Path, *settings: str, repeats: int = 1) -> list[str]:
     """Return the words of `submit` for a matrix of fast fake array tasks below a folder."""
-    venv = make_quick_venv(folder / "environment", 0.2)
-    own = (f"environments.pytorch.venv={json.dumps(str(venv))}", "directives=[]", *QUICK_POLLS)
     words = ["submit", str(write_matrix(folder, repeats=repeats)), "--site", str(SITE)]
     words += ["--results", str(folder / "results")]
-    return words + [word for text in (*own, *settings) for word in ("--set", text)]
+    return words + set_values(*set_up_quick(folder), *settings)
+
+
+def set_up_quick(folder: Path, seconds: float = 0.2) -> list[str]:
+    """Make an environment of fast fake array tasks below a folder; return settings with it."""
+    venv = make_quick_venv(folder / "environment", seconds)
+    return [f"environments.pytorch.venv={json.dumps(str(venv))}", "directives=[]", *QUICK_POLLS]
 
 
 def submit(run: Run, *options: str, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -181,6 +181,12 @@ def read_records(run: Run) -> list[Record]:
     """Read the record of the first start of each array task, in order."""
     starts = [run.path / task.attempt_dir / "s0" for task in run.read_all_tasks()]
     return [read_json(start / RECORD_FILE, Record) for start in starts]
+
+
+def list_valid_records(run: Run) -> list[tuple[str, ...]]:
+    """Return the case and the repeat of each valid record."""
+    paths = run.path.glob(f"cases/*/r*/a*/s*/{RECORD_FILE}")
+    return [path.parts[-5:-3] for path in paths if read_json(path, Record).status == OK]
 
 
 def await_ranks(run: Run, *starts: int) -> None:

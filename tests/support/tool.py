@@ -87,6 +87,11 @@ def call_tool(
     sys.exit(main(arguments))
 
 
+def set_values(*texts: str) -> list[str]:
+    """Return the options of a command that set these values."""
+    return [word for text in texts for word in ("--set", text)]
+
+
 def stage(arguments: Sequence[str], cwd: Path) -> Run:
     """Stage a run directory with `render ARGUMENTS`."""
     done = run_tool(["render", *arguments], cwd)
@@ -116,6 +121,15 @@ def await_that(
     while not is_so():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(poll_seconds)
+
+
+def await_line(process: "subprocess.Popen[str]", words: str) -> str:
+    """Read the output of a process to the line with these words, and return that."""
+    line = ""
+    while words not in line:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+    return line
 
 
 def has_marker(run: Run, marker: str, kind: str) -> bool:

@@ -103,7 +103,7 @@ def load_theirs(model, weights, tied=()):
 
 
 def build_ours(builder, definition):
-    built = builder.build_model(definition)
+    built = builder.Model(definition)
     load_weights(built, make_weights(definition, SEED).items())
     return built.eval()
 

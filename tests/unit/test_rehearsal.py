@@ -27,9 +27,9 @@ from rehearsal.compiled import (
     list_broken,
     list_compilations,
 )
-from rehearsal.other_frameworks import make_called_row, make_compiled_row
+from rehearsal.report import make_markdown
 from rehearsal.self_checks import SELF_CHECKS, TENSORFLOW_FAULTS
-from rehearse import PROGRAMS, RUNS, judge, judge_search, main
+from rehearse import PROGRAMS, RUNS, judge, judge_compiled, judge_search, main
 
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import list_models
@@ -144,7 +144,7 @@ def test_steps_that_differ_are_found():
 
 def list_faults(program):
     text = (PROGRAMS / program).read_text("utf-8")
-    return {name.replace("_", " ") for name in re.findall(r"^            (\w+),$", text, re.M)}
+    return {name.replace("_", " ") for name in re.findall(r"^def (\w+)\(\):$", text, re.M)}
 
 
 def test_each_check_has_a_fault_that_it_must_find():
@@ -170,10 +170,15 @@ def test_another_major_version_of_cuda_is_refused(tmp_path):
         list_functions(LIBRARIES[0], tmp_path)
 
 
-def test_rank_that_ends_early_is_a_failed_row(capsys):
-    row = judge(TRAINING, {"error": "rank 1 ended with -11"})
-    assert (row.verdict, row.problems) == ("FAILED", {RUNS: ["rank 1 ended with -11"]})
-    assert not row.is_sound
+def test_rank_that_ends_early_is_a_failed_row_of_the_report():
+    rows = [judge(TRAINING, {"error": "rank 1 ended with -11"})]
+    assert (rows[0].verdict, rows[0].problems) == ("FAILED", {RUNS: ["rank 1 ended with -11"]})
+    assert not rows[0].is_sound
+    rows.append(judge(TRAINING, {"ranks": [tell_rank(STEP, rank) for rank in (0, 1)]}))
+    text = make_markdown(rows, {"pytorch": "torch 2.13.0"})
+    assert "1 FAILED, 1 ok. " in text
+    assert f"- {TRAINING.name}: {RUNS}: rank 1 ended with -11\n" in text
+    assert "| 2 collective, 1 copy, 3 kernel, 4 product, 1 wait; 0.0 MiB sent | ok |" in text
 
 
 @pytest.mark.parametrize(
@@ -254,7 +259,7 @@ def test_all_models_are_rehearsed_with_the_other_frameworks():
 
 
 def test_fault_that_kept_a_step_from_running_is_not_caught():
-    problems = {RUNS: ["the program ended"]}
-    rows = [make_called_row(one, [], problems) for one in TENSORFLOW_FAULTS]
-    rows += [make_compiled_row(one, {}, problems) for one in list_broken()]
+    answer = {"error": "the program ended"}
+    rows = [judge(one, answer) for one in TENSORFLOW_FAULTS]
+    rows += [judge_compiled(one, answer) for one in list_broken()]
     assert {row.verdict for row in rows} == {"MISSED"}

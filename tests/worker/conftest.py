@@ -46,14 +46,6 @@ def pytest_configure(config):
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark what needs the framework of this Python, before any of it is left out by a mark."""
-    for item in items:
-        if {"framework", "torch"} & set(item.fixturenames):
-            item.add_marker("framework")
-
-
 @pytest.fixture(scope="session")
 def framework(request):
     name = request.config.getoption("--framework", default=None)

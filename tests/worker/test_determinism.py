@@ -62,7 +62,6 @@ def same_environment(monkeypatch):
     monkeypatch.setattr(os, "environ", dict(os.environ))
 
 
-@pytest.mark.pytorch
 def test_pytorch_takes_deterministic_kernels_and_goes_on_without(torch, same_environment):
     try:
         make_deterministic("pytorch")

@@ -13,9 +13,7 @@ from support import sessions
 
 from dlperf_slurm.worker.attempt import describe_compilation
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
-from dlperf_slurm.worker.reference_optimizers import measure_norm
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import make_weights
 
@@ -28,16 +26,12 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from dlperf_slurm.worker.determinism import XLA_FLAG, XLA_LACK  # noqa: E402
 from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
-    bert,
     compilation_cache,
     device,
     forward,
     layers,
-    llama,
-    resnet50,
     session,
     sharding,
-    vit,
 )
 from dlperf_slurm.worker.frameworks.jax.compilation_cache import CompilationCache  # noqa: E402
 from dlperf_slurm.worker.frameworks.jax.loader import prepare_batch  # noqa: E402
@@ -50,15 +44,7 @@ from dlperf_slurm.worker.work import Work  # noqa: E402
 ADAPTER = load_adapter("jax")
 # sharded axes by name: none
 WHOLE = dict.fromkeys("ab")
-BUILDERS = {"bert": bert, "llama": llama, "resnet50": resnet50, "vit": vit}
-MODELS = sorted(BUILDERS)
-# some parameters of deep and shallow layers; for others float32 does not resolve the slope
-LARGE_GRADIENTS = {
-    "bert": ("embeddings.word.weight", "layers.0.attention.value.weight", "pooler.weight"),
-    "llama": ("embedding.weight", "layers.0.attention.value.weight", "head.weight"),
-    "resnet50": ("blocks.0.spatial.convolution.weight", "classifier.weight"),
-    "vit": ("patch_embedding.weight", "layers.0.attention.value.weight", "classifier.weight"),
-}
+MODELS = ADAPTER.SUPPORTED["model"]
 COUNT_THREADS = """
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,74 +82,6 @@ def take_losses(running, steps):
         running.step()
         losses.append(running.read_loss())
     return losses
-
-
-class Reads(dict):
-    """Weights that record which of them were read."""
-
-    def __getitem__(self, name):
-        self.names = {*getattr(self, "names", ()), name}
-        return super().__getitem__(name)
-
-
-def trace_model(definition, builder, compute_type=jnp.float32):
-    """Trace a forward pass of one sample with shapes only: return its scope and logits."""
-    batch = make_batch(definition, 1, 0, 0)
-    inputs = [batch[name] for name in load_model(builder.__name__.rpartition(".")[2]).INPUTS]
-    scopes = []
-
-    def forward(weights, statistics):
-        key, layout = jax.random.key(0), layers.LAYOUTS["default"]
-        scopes.append(layers.Scope(Reads(weights), statistics, key, True, compute_type, layout))
-        return builder.build_model(definition)(scopes[0], *inputs)
-
-    arrays = [
-        {parameter.name: jax.ShapeDtypeStruct(parameter.shape, jnp.float32) for parameter in listed}
-        for listed in (definition.list_parameters(), definition.list_running_statistics())
-    ]
-    logits = jax.eval_shape(forward, *arrays)
-    return scopes[0], jax.tree.leaves(logits)
-
-
-@pytest.mark.parametrize(
-    ("model", "count"),
-    [
-        ("bert", 110_106_428),
-        ("llama", 162_417_408),
-        ("resnet50", 25_557_032),
-        ("vit", 86_567_656),
-    ],
-)
-def test_full_size_model_reads_exactly_the_definitions_parameters(model, count):
-    definition = sessions.make_definition(make_case(model, model_parameters={}))
-    scope, _ = trace_model(definition, BUILDERS[model])
-    assert scope.weights.names == {each.name for each in definition.list_parameters()}
-    assert set(scope.new_statistics) == {s.name for s in definition.list_running_statistics()}
-    assert sum(weight.size for weight in scope.weights.values()) == count
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("compute_type", [jnp.float32, jnp.bfloat16])
-def test_products_and_convolutions_are_in_the_precision_asked_for(model, compute_type):
-    _, logits = trace_model(
-        sessions.make_definition(make_case(model)), BUILDERS[model], compute_type
-    )
-    assert {each.dtype for each in logits} == {jnp.dtype(compute_type)}
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_gradient_is_the_slope_of_the_loss(model):
-    running = sessions.start(make_case(model))
-    gradients, weights = running.compute_gradients(), running._state.weights
-    for name in LARGE_GRADIENTS[model]:
-
-        def move(share, name=name):
-            moved = weights[name] + share * gradients[name]
-            running._state = running._state._replace(weights={**weights, name: moved})
-
-        norm = measure_norm([gradients[name]])
-        # large enough for float32, small enough to be linear
-        sessions.assert_slope(running, move, norm, 1e-3 / norm)
 
 
 def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
@@ -240,18 +158,19 @@ def test_xla_computes_with_as_many_threads_as_the_rank_has_cpus():
     assert found.stdout.split() == ["3"]
 
 
-def test_rank_chooses_by_its_local_rank_among_the_gpus_that_its_variable_has(monkeypatch):
-    monkeypatch.setattr(device, "load_nvml", lambda: None)
-    for visible, expected in (("3", 0), ("0,1,2,3", 2)):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert device.choose_gpu(replace(sessions.ALONE, local_rank=2)) == expected
-
-
-@pytest.mark.parametrize(("count", "expected"), [(1, 0), (4, 2)])
-def test_rank_chooses_among_the_gpus_of_its_container(monkeypatch, count, expected):
+@pytest.mark.parametrize(
+    ("visible", "count", "expected"),
+    [("3", None, 0), ("0,1,2,3", None, 2), (None, 1, 0), (None, 4, 2)],
+)
+def test_rank_chooses_by_its_local_rank_among_the_gpus_that_it_sees(
+    monkeypatch, visible, count, expected
+):
+    """CUDA_VISIBLE_DEVICES says which, or else the driver in a container."""
     nvml = SimpleNamespace(nvmlDeviceGetCount=lambda: count, NVMLError=RuntimeError)
-    monkeypatch.setattr(device, "load_nvml", lambda: nvml)
+    monkeypatch.setattr(device, "load_nvml", lambda: nvml if count else None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert device.choose_gpu(replace(sessions.ALONE, local_rank=2)) == expected
 
 

@@ -28,8 +28,8 @@ from dlperf_slurm.contract.record import (
 from dlperf_slurm.contract.step_archive import DETAILS_FILE
 from dlperf_slurm.worker.attempt import check_python
 from dlperf_slurm.worker.failures import RANK_LOST
+from dlperf_slurm.worker.processes import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS, PlacementError
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watchdog import STALLS_DIR
 
 MPI, SOCKETS = "mpi", "sockets"
@@ -415,13 +415,6 @@ def test_torchrun_hands_the_warning_before_the_time_limit_on(endless, torch):
     attempts.await_starts(endless)
     process.send_signal(TIME_LIMIT_SIGNAL)
     assert endless.finish(process).conclude().reason.startswith("time limit: ")
-
-
-@pytest.mark.integration
-def test_ranks_without_a_secret_say_so(attempt):
-    tasks.Tasks(attempt, str(next(_JOB_IDS)), secret="").wait()
-    assert attempt.read_failure(1)["error"] == "PlacementError"
-    assert "DLPERF_SLURM_SECRET" in attempt.conclude().reason
 
 
 @pytest.mark.integration

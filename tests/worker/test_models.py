@@ -77,21 +77,6 @@ def test_forward_pass_costs_the_published_multiply_adds(model, multiply_adds):
     assert model.Definition().flops_per_sample / 2 == pytest.approx(multiply_adds, rel=0.001)
 
 
-def test_bert_layers_cost_about_two_flops_per_weight_and_token():
-    one, two = (bert.Definition(layers=layers) for layers in (1, 2))
-    weights = 4 * 768**2 + 2 * 768 * 3072
-    scores = 2 * 128 * 128 * 768
-    assert two.flops_per_sample - one.flops_per_sample == 2 * (128 * weights + scores)
-
-
-def test_llama_training_costs_six_flops_per_weight_and_token_and_attention():
-    definition = llama.Definition(**llama.PRESETS["llama-3-8b"])
-    # of the parameters, the embedding is looked up and normalizations are no products
-    weights = definition.parameter_count - 128256 * 4096 - 65 * 4096
-    # 12 per layer, head, value of a head and position (Chowdhery et al. 2022, appendix B)
-    assert 3 * definition.flops_per_sample == 8192 * (6 * weights + (12 * 32 * 32 * 128 * 8192))
-
-
 def test_rotation_turns_each_pair_of_halves_by_its_own_frequency():
     numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
     definition = llama.Definition(sequence_length=5, hidden_size=8, heads=1, rotary_theta=10000.0)
@@ -120,7 +105,7 @@ def test_model_says_all_that_is_asked_of_it(name):
     assert model.HAS_BATCH_STATISTICS or not list(definition.list_running_statistics())
     rule = definition.make_rule(256)
     assert rule.learning_rate > 0
-    assert rule.weight_decay == definition.WEIGHT_DECAY
+    assert rule.weight_decay == definition.RULE.weight_decay
     assert definition.CLIP_GLOBAL_NORM > 0
 
 

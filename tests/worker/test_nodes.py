@@ -36,10 +36,10 @@ from dlperf_slurm.worker.nodes.checks import (
     find_xids,
     list_stale_processes,
 )
-from dlperf_slurm.worker.nodes.commands import run_lines
+from dlperf_slurm.worker.nodes.commands import run_line
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset, hold_lock, read_on_node
 from dlperf_slurm.worker.nodes.devices import read_gpus
-from dlperf_slurm.worker.nodes.links import check_ports
+from dlperf_slurm.worker.nodes.links import find_port_problems
 from dlperf_slurm.worker.nodes.prepare import prepare_node
 
 ON_GPUS = vary(attempts.CASE, device="cuda", topology="1n2g")
@@ -117,11 +117,12 @@ def write_program(folder, name, script):
     path.chmod(0o755)
 
 
-def show_gpus(programs, *changes):
-    """nvidia-smi tells of a GPU for each of these changes of a sound one."""
+def show_gpus(programs, *changes, nvlink="true"):
+    """nvidia-smi tells of a GPU for each of these changes of a sound one, and of links by bash."""
     gpus = (GPU.format(**{**SOUND, "bus": f"1{i}", **change}) for i, change in enumerate(changes))
     text = f'<?xml version="1.0" ?>\n<nvidia_smi_log>{"".join(gpus)}</nvidia_smi_log>'
-    write_program(programs, "nvidia-smi", f"cat <<'END'\n{text}\nEND")
+    shown = f"if [ \"$1\" = nvlink ]; then {nvlink}\nexit; fi\ncat <<'END'\n{text}\nEND"
+    write_program(programs, "nvidia-smi", shown)
 
 
 def check(case=ON_GPUS, seconds=20.0, **asked):
@@ -180,18 +181,11 @@ def test_sound_node_has_no_problems(programs, change):
     ],
 )
 def test_gpu_with_fewer_nvlinks_than_the_others_is_named(programs, links, problems):
-    show_gpus(programs, {}, {})
     lines = [
         f"GPU {gpu}: NVIDIA H100 (UUID: GPU-{gpu})\n\t Link 0: {first}\n\t Link 1: {second}\n"
         for gpu, (first, second) in enumerate((("26.5 GB/s", "26.5 GB/s"), links))
     ]
-    listed = "".join(lines)
-    script = (programs / "nvidia-smi").read_text().replace("#!/bin/bash\n", "")
-    write_program(
-        programs,
-        "nvidia-smi",
-        f"if [ $1 = nvlink ]; then cat <<'END'\n{listed}END\nexit; fi\n{script}",
-    )
+    show_gpus(programs, {}, {}, nvlink=f"cat <<'END'\n{''.join(lines)}END")
     assert check(links=True) == (problems, [])
 
 
@@ -237,14 +231,41 @@ def test_amd_gpu_whose_pcie_link_is_below_its_own_is_named(amd_programs, second,
 
 
 @pytest.mark.parametrize(
+    ("links", "words"),
+    [
+        (["U", "N/A", "U", "X"], None),
+        (["U", "D", "D", "X"], ("GPU 1", "2 xGMI links down", "1 up")),
+        (["U/U", "SELF", "U/D"], ("GPU 1", "1 xGMI links down", "3 up")),
+        ("N/A", None),
+    ],
+)
+def test_amd_gpu_with_xgmi_links_that_are_down_is_named(amd_programs, links, words):
+    rows = [{"gpu": 0, "link_status": ["U", "U"]}, {"gpu": 1, "link_status": links}]
+    told = json.dumps({"cpu_data": [{"cpu": 0}], "link_status": rows})
+    pcie = '[{"gpu": 0, "bus": {"max_pcie_width": 16}, "pcie": {"width": 16}}]'
+    script = f"[ $1 = xgmi ] && echo '{told}' || echo '{pcie}'"
+    write_program(amd_programs, "amd-smi", script)
+    problems, unknown = check(links=True)
+    assert unknown == []
+    assert len(problems) == (words is not None)
+    for problem in problems:
+        assert_problem(problem, says=words)
+
+
+@pytest.mark.parametrize(
     ("answer", "says"),
     [
+        (
+            """[ $1 != xgmi ] || exit 2
+            echo '[{"gpu": 0, "bus": {"max_pcie_width": 16}, "pcie": {"width": 16}}]'""",
+            ("xGMI", "amd-smi", "exit code 2"),
+        ),
         ("exit 3", ("amd-smi", "exit code 3")),
         ("echo broken", ("amd-smi", "JSON")),
         ("""echo '[{"gpu": 0, "bus": {}, "pcie": "N/A"}]'""", ("amd-smi", "GPU 0")),
     ],
 )
-def test_pcie_link_that_amd_smi_does_not_report_is_no_problem(amd_programs, answer, says):
+def test_link_that_amd_smi_does_not_report_is_no_problem(amd_programs, answer, says):
     write_program(amd_programs, "amd-smi", answer)
     problems, (reason,) = check(links=True)
     assert problems == []
@@ -252,9 +273,7 @@ def test_pcie_link_that_amd_smi_does_not_report_is_no_problem(amd_programs, answ
 
 
 def test_links_that_the_driver_does_not_tell_are_no_problem(programs):
-    show_gpus(programs, {"width": "N/A"})
-    script = (programs / "nvidia-smi").read_text().replace("#!/bin/bash\n", "")
-    write_program(programs, "nvidia-smi", f"[ $1 = nvlink ] && exit 3\n{script}")
+    show_gpus(programs, {"width": "N/A"}, nvlink="exit 3")
     problems, (width, nvlinks) = check(links=True)
     assert problems == []
     assert_problem(width, says=("PCIe", "GPU 0"))
@@ -299,7 +318,8 @@ GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"
 def test_ports_of_adapters_are_active_and_alike(tmp_path, ports, environ, says):
     for index, port in enumerate(ports):
         add_port(tmp_path, f"mlx5_{index}", **port)
-    problems, unknown = check_ports(tmp_path, environ)
+    unknown = []
+    problems = find_port_problems(tmp_path, environ, unknown)
     assert unknown == []
     if says:
         assert_problem(" ".join(problems), says=says)
@@ -308,9 +328,9 @@ def test_ports_of_adapters_are_active_and_alike(tmp_path, ports, environ, says):
 
 
 def test_node_without_ports_is_told_and_no_problem(tmp_path):
-    problems, (reason,) = check_ports(tmp_path, {})
-    assert problems == []
-    assert "no InfiniBand or RoCE port" in reason
+    unknown = []
+    assert find_port_problems(tmp_path, {}, unknown) == []
+    assert "no InfiniBand or RoCE port" in " ".join(unknown)
 
 
 def test_limits_below_those_of_the_site_are_problems(monkeypatch):
@@ -492,11 +512,8 @@ def test_commands_of_the_site_are_all_run():
     assert_problem(second, says=("'false'", "exit code 1"))
 
 
-def test_lines_end_at_the_first_that_fails_or_hangs(tmp_path):
-    noted = tmp_path / "noted"
-    lines = [f"echo a > {noted}", "sleep 60", f"echo b > {noted}"]
-    assert run_lines(lines, "setup", 0.5) == ["setup 'sleep 60' took longer than 0.5 s"]
-    assert noted.read_text() == "a\n"
+def test_line_that_hangs_is_ended():
+    assert run_line("sleep 60", "setup", 0.5) == "setup 'sleep 60' took longer than 0.5 s"
 
 
 def test_process_of_another_job_is_stale_only_without_its_daemon(monkeypatch):
@@ -689,8 +706,11 @@ def test_node_that_is_not_fit_copies_nothing_and_is_in_the_record(
 
 
 @pytest.mark.usefixtures("handler")
-def test_setup_that_fails_is_the_node_s(attempt):
-    assert prepare(attempt, setup=("exit 5",), commands=("echo checked >&2; false",)) == 1
+def test_setup_ends_at_its_first_line_that_fails(attempt, tmp_path):
+    noted = tmp_path / "noted"
+    lines = (f"echo a > {noted}", "exit 5", f"echo b > {noted}")
+    assert prepare(attempt, setup=lines, commands=("echo checked >&2; false",)) == 1
+    assert noted.read_text() == "a\n"
     (report,) = read_node_reports(attempt)
     (problem,) = report.problems
     assert_problem(problem, says=("setup 'exit 5'", "exit code 5"))

@@ -90,7 +90,6 @@ def test_gpu_that_is_watched_is_the_one_that_is_driven(fake_nvml, visible, gpus)
     check_devices({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}, gpus)
 
 
-@pytest.mark.pytorch
 def test_real_pynvml_finds_the_same(tmp_path, monkeypatch):
     """In a process of its own, as pynvml keeps the library that it has loaded."""
     pytest.importorskip("pynvml", reason="needs pynvml: pip install nvidia-ml-py")

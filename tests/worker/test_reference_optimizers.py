@@ -61,7 +61,7 @@ def test_sgd_has_no_memory(name, definition):
     optimizer = make_optimizer(make_case(name, 4, optimizer="sgd"), definition)
     weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 0.5), 2)
     assert weights["vector"] == pytest.approx(2.0 - 2 * 1e-2 * 0.5)
-    assert weights["matrix"] == pytest.approx(2.0 * (1 - 1e-2 * definition.WEIGHT_DECAY) ** 2)
+    assert weights["matrix"] == pytest.approx(2.0 * (1 - 1e-2 * definition.RULE.weight_decay) ** 2)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_another_models_optimizer_has_its_constants_and_the_models_decay():
     optimizer = make_optimizer(make_case("resnet50", 4, optimizer="adamw"), RESNET50)
     weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 0.5), 1)
     assert weights["vector"] == pytest.approx(2.0 - 1e-3, rel=1e-5)
-    assert weights["matrix"] == 2.0 * (1 - 1e-3 * RESNET50.WEIGHT_DECAY)
+    assert weights["matrix"] == 2.0 * (1 - 1e-3 * RESNET50.RULE.weight_decay)
 
 
 @pytest.mark.parametrize(

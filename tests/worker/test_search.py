@@ -22,7 +22,7 @@ from dlperf_slurm.contract.record import (
     Record,
 )
 from dlperf_slurm.worker.failed_record import conclude_attempt
-from dlperf_slurm.worker.search import BATCH_FILE, find_largest, list_fitting
+from dlperf_slurm.worker.search import BATCH_FILE, find_largest
 
 PATHS = [str(sessions.CHECKOUT / "tests"), str(sessions.CHECKOUT)]
 ASKED = {"batch_size_per_device": "max", "batch_size_step": 8}
@@ -53,30 +53,12 @@ def test_largest_is_the_last_multiple_that_fits_in_few_trials(granularity):
         assert len(room.tried) <= 2 * math.log2(max(samples, 1)) + 2
 
 
-@pytest.mark.parametrize(
-    ("samples", "tried"), [(100, [8, 16, 32, 64, 128, 96, 112, 104]), (7, [8])]
-)
-def test_search_begins_with_the_smallest_and_doubles(samples, tried):
-    room = Room(samples)
-    find_largest(room.fits, 8)
-    assert room.tried == tried
-
-
 @pytest.mark.parametrize(("granularity", "found"), [(1, 1000), (3, 999), (64, 960), (2000, 2000)])
 def test_search_without_a_limit_ends_at_its_bound(granularity, found):
     room = Room(10**9)
     assert find_largest(room.fits, granularity, largest_tried=1000) == found
     assert max(room.tried) == found
     assert len(room.tried) < 25
-
-
-@pytest.mark.parametrize(
-    ("samples", "rest"), [(40, [32, 24, 16]), (32, [32, 24, 16]), (31, [24, 16]), (15, [])]
-)
-def test_ladder_is_gone_down_until_a_size_fits(samples, rest):
-    room = Room(samples)
-    assert list_fitting(room.fits, [32, 24, 16]) == rest
-    assert room.tried == [32, 24, 16][: 4 - max(len(rest), 1)]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,9 @@ from support.cases import vary
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.worker import stall_evidence
+from dlperf_slurm.worker.host import read_stat
 from dlperf_slurm.worker.stall_evidence import (
+    RUNNING,
     STALLS_DIR,
     HostEvidence,
     find_wait,
@@ -96,14 +99,16 @@ def test_stopped_rank_is_not_examined(tmp_path, put_program, rank):
     assert read_native_stack(tmp_path, 1) == ""
 
 
-def test_tool_that_hangs_is_ended(tmp_path, put_program, rank, monkeypatch):
+def test_tool_that_hangs_is_ended_and_its_rank_goes_on(tmp_path, put_program, rank, monkeypatch):
     monkeypatch.setattr(stall_evidence, "PROGRAM_SECONDS", 2)
-    put_program("gdb", "exec sleep 60")
+    # the debugger stops its process, and cannot let go of it
+    put_program("gdb", f"kill -STOP {rank.pid}; exec sleep 60")
     put_program("ncclras", "exec sleep 60")
     began = time.monotonic()
     assert collect(tmp_path)
     assert time.monotonic() - began < 20
     assert read_native_stack(tmp_path, 1) == ""
+    assert read_stat(Path(f"/proc/{rank.pid}"))[1][0] in RUNNING
 
 
 @pytest.mark.parametrize(

@@ -63,22 +63,6 @@ def read_graph(session, operation):
     return [node for graph in found.partition_graphs for node in graph.node]
 
 
-@pytest.mark.parametrize("size", [8, 9])
-def test_convolution_with_a_stride_pads_both_sides_alike(run, size):
-    convolution = layers.Conv2d(1, 1, 3, 2)
-    x = numpy.arange(size * size, dtype=numpy.float32).reshape(1, size, size, 1)
-    padded = numpy.pad(x[0, :, :, 0], 1, "constant")
-    half = (size + 1) // 2
-    expected = [
-        [padded[2 * row : 2 * row + 3, 2 * column : 2 * column + 3].sum() for column in range(half)]
-        for row in range(half)
-    ]
-    ones = tf.compat.v1.assign(convolution.weight, tf.ones([3, 3, 1, 1]))
-    with tf.control_dependencies([ones]):
-        y = convolution(tf.constant(x))
-    numpy.testing.assert_allclose(run(y)[0][0, :, :, 0], expected)
-
-
 def test_batch_norm_has_the_epsilon_asked_for_and_moves_its_statistics(run):
     x = numpy.random.RandomState(3).standard_normal((4, 2, 2, 3)).astype("float32") * 1e-2
     normalization = layers.BatchNorm2d(3, epsilon=1e-5, momentum=0.1)

@@ -17,6 +17,7 @@ from support import attempts
 
 from dlperf_slurm.contract.record import FAILED, OK, PARTIAL_STEP_SECONDS_FILE, TERMINATED
 from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.processes import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.progress import (
     END,
     LEAST_SECONDS,
@@ -28,7 +29,6 @@ from dlperf_slurm.worker.progress import (
     ProgressMonitor,
 )
 from dlperf_slurm.worker.stall_evidence import STATUS, get_evidence_path, get_rank_path
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watchdog import (
     ANSWER_SECONDS,
     CALL_FILE,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -10,6 +11,7 @@ from dlperf_slurm.checks.doctor.finding import CheckResult, make_fault
 from dlperf_slurm.checks.doctor.probe import JobEnd, Probe
 from dlperf_slurm.config.folders import get_creation_command
 from dlperf_slurm.contract.json_files import build_dataclass
+from dlperf_slurm.contract.nodes import make_node_failure, read_node_reports
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json, read_text
 from dlperf_slurm.plain_text import count_things
@@ -139,7 +141,7 @@ def _describe_success(answers: Sequence[ProbeAnswer]) -> CheckResult:
 
 
 def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Path) -> CheckResult:
-    """Return why no rank of a probe job wrote a file: queue, disk, launcher or job script."""
+    """Return why no rank of a probe job wrote a file: queue, disk, node, launcher or job script."""
     launcher = probe.site.launcher
     if end.state == "UNKNOWN":
         words = f"the end of the job is unknown: {end.reason}"
@@ -157,6 +159,11 @@ def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Pat
         words = f"{folder.parent}: contains no file from the probe job on {nodes} ({how})"
         remedy = "name a folder on a file system that all nodes can read and write, with --results"
         return make_fault("run directory", words, remedy)
+    with suppress(FileProblem):
+        for report in read_node_reports(start):
+            if report.problems:
+                remedy = "repair the node, or change [node] in the site file"
+                return make_fault("node", make_node_failure(report).message, remedy)
     error = read_last_error(start) or f"job {end.state} {end.reason}"
     if any(word in error for word in ("MPI", "prterun", launcher.name)):
         remedy = (

@@ -120,7 +120,8 @@ class _Run:
             return f"the log ends after step {self._last_step}: 'total images/sec' is missing"
         if total_count < workers:
             return f"only {total_count} of {workers} workers print 'total images/sec'"
-        planned = read_count(self._header, "Num batches") if self._interval else 0
+        is_one_line = self._interval == 0 < self._last_step
+        planned = 0 if is_one_line else read_count(self._header, "Num batches")
         return find_missing_steps(self._last_step, planned, self._interval)
 
 

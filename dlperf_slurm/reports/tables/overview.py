@@ -7,6 +7,7 @@ the cases that differ in nothing else.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import INFER
@@ -92,11 +93,6 @@ class Overview:
         ]
         title = self.cases.model_title.iloc[0]
         return ", ".join([f"{title} {what}", *shared, *self.constants])
-
-    @property
-    def group_header(self) -> str:
-        """The header of the column of groups: "topology" in inference, else "batch size"."""
-        return "topology" if self.is_inference else "batch size"
 
     def name_group(self, group: str) -> str:
         """Return a row's group in words: the topology "1n2g", or "batch size 8"."""
@@ -216,11 +212,11 @@ def choose_rows(overview: Overview, limit: int) -> Overview:
     return replace(overview, rows=tuple(row for row in overview.rows if row in kept))
 
 
-def tabulate_overview(overview: Overview) -> Table:
+def tabulate_overview(overview: Overview, marks: bool = False) -> Table:
     """Make a table with a row per series, and its throughput in a column per topology.
 
     In inference there is a column per batch size. The last columns are efficiency and precision
-    speedup at the largest one measured.
+    speedup at the largest one measured. `marks` adds marks to the places not measured.
     """
     shown = overview.measured_places
     columns: dict[str, Sequence[Cell]] = {"framework": [Cell(row.label) for row in overview.rows]}
@@ -228,7 +224,8 @@ def tabulate_overview(overview: Overview) -> Table:
     if len({row.precision for row in overview.rows}) > 1:
         columns["precision"] = [Cell(row.precision) for row in overview.rows]
     if len({row.group for row in overview.rows}) > 1:
-        columns[overview.group_header] = [Cell(row.group) for row in overview.rows]
+        header = "topology" if overview.is_inference else "batch size"
+        columns[header] = [Cell(row.group) for row in overview.rows]
     text_columns = len(columns)
     throughputs = ShownColumn("samples_per_s", marks=True, counts=True).make_cells(overview.cases)
     for i in shown:
@@ -248,23 +245,25 @@ def tabulate_overview(overview: Overview) -> Table:
             over = next(iter(references)) if len(references) == 1 else "the reference precision"
             cells = _make_speedup_cells(overview.cases, references)
             columns[f"speedup over {over}{at}"] = _read_at(overview, largest, cells)
-    left = [place for i, place in enumerate(overview.places) if i not in shown]
     unit = f"{overview.unit} at each {'batch size' if overview.is_inference else 'topology'}"
     caption = f"{unit}, medians with 95 % intervals"
-    if left:
-        caption += f"; not measured: {', '.join(left)}"
+    if left := [i for i in range(len(overview.places)) if i not in shown]:
+        places = (overview.places[i] + _mark_place(overview, i) * marks for i in left)
+        caption = f"{caption * bool(shown)}; not measured: {', '.join(places)}".lstrip("; ")
     last = text_columns + len(shown)
     # a narrow terminal shows the largest place, then the smallest, efficiency and speedup
-    narrow = [
-        *range(text_columns + 1, last - 1),
-        *reversed(range(last, len(columns))),
-        text_columns,
-    ]
-    rows = zip(*columns.values())
-    omit_first = [number for number in narrow if number != last - 1]
-    return make_table(
-        *(overview.title, columns, rows, text_columns, caption, omit_first), overview.subject
-    )
+    omit_first = [*range(text_columns + 1, last - 1), *reversed(range(last, len(columns)))]
+    omit_first += [text_columns] * (len(shown) > 1)
+    table = (overview.title, columns, zip(*columns.values()), text_columns, caption, omit_first)
+    return make_table(*table, overview.subject)
+
+
+def _mark_place(overview: Overview, place: int) -> str:
+    """Return the marks of the footnotes on cases at the index `place` of `Overview.places`."""
+    cases = [row.cases[place] for row in overview.rows]
+    found = overview.cases.marks.iloc[[case for case in cases if case is not None]]
+    numbers = [f"[{number}]" for number in sorted({*chain(*found)})]
+    return " " * bool(numbers) + "".join(numbers)
 
 
 def _read_at(overview: Overview, place: int, cells: Sequence[Cell]) -> list[Cell]:

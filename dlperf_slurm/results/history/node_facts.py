@@ -36,13 +36,10 @@ def group_comparable_nodes(records: Sequence[Record]) -> list[dict[str, float]]:
     contests: list[dict[str, float]] = []
     alone: dict[str, list[float]] = {}
     for record in records:
-        by_host: dict[str, float] = {}
-        for rank in record.ranks:
-            by_host[rank.host] = max(by_host.get(rank.host, 0.0), rank.window_seconds)
         seconds: dict[str, float] = {}
-        for host, own in by_host.items():
-            node = get_node_name(host)
-            seconds[node] = max(seconds.get(node, 0.0), own)
+        for rank in record.ranks:
+            node = get_node_name(rank.host)
+            seconds[node] = max(seconds.get(node, 0.0), rank.window_seconds)
         if len(seconds) > 1:
             contests.append(seconds)
         else:

@@ -5,11 +5,11 @@ bilinear filter, which averages when it shrinks an image.
 """
 
 import math
-from typing import TYPE_CHECKING, Any, Tuple
+from typing import TYPE_CHECKING, Tuple
+
+from dlperf_slurm.worker.annotations import Array, RandomState
 
 if TYPE_CHECKING:
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
     from PIL.Image import Image
 
 
@@ -30,16 +30,14 @@ SHIFT_PART = 1 / 8
 Box = Tuple[float, float, float, float]
 
 
-def crop_and_flip(
-    image: "Image", size: int, random: "RandomState", least_area: float
-) -> "NDArray[Any]":
+def crop_and_flip(image: "Image", size: int, random: RandomState, least_area: float) -> Array:
     """Crop by `choose_crop`, resize to [size, size, channel], and mirror with probability 1/2."""
     box = choose_crop(image.width, image.height, random, least_area)
     pixels = resize(image, size, box)
     return pixels[:, ::-1] if random.randint(2) else pixels
 
 
-def choose_crop(width: int, height: int, random: "RandomState", least_area: float) -> Box:
+def choose_crop(width: int, height: int, random: RandomState, least_area: float) -> Box:
     """Draw a box with `least_area` ... 1 of the image's area and an aspect ratio of 3/4 ... 4/3.
 
     The area and the logarithm of the ratio are uniform, so that portrait is as likely as landscape.
@@ -60,7 +58,7 @@ def choose_crop(width: int, height: int, random: "RandomState", least_area: floa
     )
 
 
-def crop_centre(image: "Image", size: int) -> "NDArray[Any]":
+def crop_centre(image: "Image", size: int) -> Array:
     """Resize the shorter side to size * 256/224 and return the centre crop [size, size, channel].
 
     Both in one step, so that nothing is rounded to pixels of the larger image.
@@ -75,7 +73,7 @@ def find_centre(width: int, height: int, box_width: float, box_height: float) ->
     return left, upper, left + box_width, upper + box_height
 
 
-def shift(image: "Image", size: int, random: "RandomState") -> "NDArray[Any]":
+def shift(image: "Image", size: int, random: RandomState) -> Array:
     """Resize the whole image to [size, size, channel], and shift it at random by up to an eighth.
 
     Uncovered pixels are black.
@@ -84,25 +82,25 @@ def shift(image: "Image", size: int, random: "RandomState") -> "NDArray[Any]":
 
     margin = int(size * SHIFT_PART)
     side = size + 2 * margin
-    framed: "NDArray[Any]" = numpy.zeros((side, side, 3), numpy.uint8)
+    framed: Array = numpy.zeros((side, side, 3), numpy.uint8)
     framed[margin : margin + size, margin : margin + size] = fit(image, size)
     upper, left = random.randint(2 * margin + 1, size=2)
     return framed[upper : upper + size, left : left + size]
 
 
-def fit(image: "Image", size: int) -> "NDArray[Any]":
+def fit(image: "Image", size: int) -> Array:
     """Resize the whole image to [size, size, channel], whatever its aspect ratio."""
     return resize(image, size, (0, 0, image.width, image.height))
 
 
-def resize(image: "Image", size: int, box: Box) -> "NDArray[Any]":
+def resize(image: "Image", size: int, box: Box) -> Array:
     import numpy
     import PIL.Image
 
     return numpy.asarray(image.resize((size, size), PIL.Image.Resampling.BILINEAR, box=box))
 
 
-def normalize(pixels: "NDArray[Any]") -> "NDArray[Any]":
+def normalize(pixels: Array) -> Array:
     """Normalize uint8 [height, width, channel] by ImageNet to float32 [channel, height, width]."""
     import numpy
 

@@ -1,22 +1,17 @@
 """A number of samples -> which of them are in each batch of a rank; and samples -> their batch."""
 
 from collections.abc import Sequence as AbstractSequence
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.annotations import Array, Arrays
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.description import DataError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks import RankInfo
-    from dlperf_slurm.worker.session import Keys
-
-    Sample = Dict[str, NDArray[Any]]
+from dlperf_slurm.worker.frameworks import RankInfo
+from dlperf_slurm.worker.session import Keys
 
 
-def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> "NDArray[Any]":
+def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> Array:
     """Return int64 0 ... count - 1, ascending or shuffled by seed and epoch; same on every rank."""
     import numpy
 
@@ -27,8 +22,8 @@ def list_indices(count: int, seed: int, epoch: int, is_shuffled: bool) -> "NDArr
 
 
 def split_for_validation(
-    indices: "NDArray[Any]", rank: int, world_size: int, batch_size_per_device: int
-) -> "List[NDArray[Any]]":
+    indices: Array, rank: int, world_size: int, batch_size_per_device: int
+) -> List[Array]:
     """Return one rank's batches for validation; over all ranks each sample is in exactly one batch.
 
     Batches are dealt to the ranks in turn, so that one rank may have one more than another, or
@@ -39,7 +34,7 @@ def split_for_validation(
     return batches[rank::world_size]
 
 
-def pad_batch(indices: "NDArray[Any]", batch_size: int) -> "Tuple[NDArray[Any], int]":
+def pad_batch(indices: Array, batch_size: int) -> Tuple[Array, int]:
     """Pad sample indices to `batch_size`, for fixed shapes; also return how many are real.
 
     The real samples are first; the others repeat them and must not be counted.
@@ -49,7 +44,7 @@ def pad_batch(indices: "NDArray[Any]", batch_size: int) -> "Tuple[NDArray[Any], 
     return numpy.resize(indices, batch_size), len(indices)
 
 
-def collate(samples: "Sequence[Sample]") -> "Sample":
+def collate(samples: Sequence[Arrays]) -> Arrays:
     """Stack samples (name -> array) into a batch: the same names, arrays with a new first axis."""
     import numpy
 
@@ -59,10 +54,10 @@ def collate(samples: "Sequence[Sample]") -> "Sample":
 class KeyedSamples:
     """Samples of a data set by (epoch, index), the key that most frameworks' loaders pass on."""
 
-    def __init__(self, dataset: "Dataset") -> None:
+    def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
 
-    def __getitem__(self, key: Tuple[int, int]) -> "Sample":
+    def __getitem__(self, key: Tuple[int, int]) -> Arrays:
         epoch, index = key
         return self._dataset.read_sample(index, epoch)
 
@@ -70,7 +65,7 @@ class KeyedSamples:
         return len(self._dataset)
 
 
-def spread_labels(batch: "Sample", classes: int) -> "Sample":
+def spread_labels(batch: Arrays, classes: int) -> Arrays:
     """Convert integer "labels" to one-hot, float32 [..., classes], unless `classes` is 0."""
     import numpy
 
@@ -79,7 +74,7 @@ def spread_labels(batch: "Sample", classes: int) -> "Sample":
     return {**batch, "labels": numpy.eye(classes, dtype=numpy.float32)[batch["labels"]]}
 
 
-def narrow_integers(batch: "Sample") -> "Sample":
+def narrow_integers(batch: Arrays) -> Arrays:
     """Convert the integer arrays of a batch to int32; return others unchanged."""
     return {
         name: values.astype("int32") if values.dtype.kind == "i" else values
@@ -92,7 +87,7 @@ def count_batches(case: Case) -> int:
     return (case.warmup_steps + case.measured_steps) * case.axes.gradient_accumulation
 
 
-def order_samples(case: Case) -> "List[Keys]":
+def order_samples(case: Case) -> List[Keys]:
     """Return the sample keys of each batch of a case without files, as (epoch, index).
 
     Each batch has all samples of the rank's only batch, in another order.
@@ -113,7 +108,7 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
     """
 
     def __init__(
-        self, case: Case, rank_info: "RankInfo", sample_count: int, batches: int = 0
+        self, case: Case, rank_info: RankInfo, sample_count: int, batches: int = 0
     ) -> None:
         per_epoch = sample_count // (case.axes.batch_size * rank_info.world_size)
         self.batches_per_epoch = (
@@ -134,7 +129,7 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
     def __len__(self) -> int:
         return self._batches
 
-    def __getitem__(self, number: Any) -> "Keys":
+    def __getitem__(self, number: Any) -> Keys:
         if not 0 <= number < self._batches:
             raise IndexError(number)
         epoch, batch = divmod(number, self.batches_per_epoch)

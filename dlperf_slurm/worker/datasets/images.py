@@ -9,8 +9,9 @@ begin with a dot are skipped. Names are bytes, because on Linux a file name need
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, List, Tuple
 
+from dlperf_slurm.worker.annotations import Array, Arrays, Protocol
 from dlperf_slurm.worker.datasets import augment
 from dlperf_slurm.worker.datasets.description import (
     CROP_AND_FLIP,
@@ -21,19 +22,17 @@ from dlperf_slurm.worker.datasets.description import (
 )
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from numpy.typing import NDArray
     from PIL.Image import Image
 
-    class ImageModel(Protocol):
-        """What a model of images must define."""
 
-        @property
-        def image_size(self) -> int: ...
+class ImageModel(Protocol):
+    """What a model of images must define."""
 
-        @property
-        def classes(self) -> int: ...
+    @property
+    def image_size(self) -> int: ...
+
+    @property
+    def classes(self) -> int: ...
 
 
 SUFFIXES = (b".jpeg", b".jpg", b".png")
@@ -43,7 +42,7 @@ LAYOUT = "train/CLASS/*.jpeg and val/CLASS/*.jpeg"
 class Folder:
     """One split of a folder; images are listed when it is opened, and decoded when read."""
 
-    def __init__(self, data_dir: str, split: str, definition: "ImageModel", seed: int) -> None:
+    def __init__(self, data_dir: str, split: str, definition: ImageModel, seed: int) -> None:
         import numpy
 
         check_pillow()
@@ -68,7 +67,7 @@ class Folder:
         class_name = self._classes[self._labels[index]]
         return os.path.join(self._folder, class_name, bytes(self._names[index]))
 
-    def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
+    def read_sample(self, index: int, epoch: int) -> Arrays:
         """Return {"images": float32 [channel, height, width], normalized, "labels": int64 []}.
 
         In training the image is augmented at random, by seed, epoch and index.
@@ -78,7 +77,7 @@ class Folder:
         pixels = self._choose_pixels(decode_image(self.find_path(index)), index, epoch)
         return {"images": augment.normalize(pixels), "labels": numpy.array(self._labels[index])}
 
-    def _choose_pixels(self, image: "Image", index: int, epoch: int) -> "NDArray[Any]":
+    def _choose_pixels(self, image: "Image", index: int, epoch: int) -> Array:
         import numpy
 
         is_photograph = self._description.augmentation == CROP_AND_FLIP
@@ -107,7 +106,7 @@ def describe_images(data_dir: str) -> ImageDescription:
         return ImageDescription()
 
 
-def check_class_count(data_dir: str, count: int, definition: "ImageModel") -> None:
+def check_class_count(data_dir: str, count: int, definition: ImageModel) -> None:
     """Raise DataError if the folder's `count` of classes is larger than the model's."""
     if count > definition.classes:
         raise DataError(

@@ -5,30 +5,26 @@ is the next `sequence_length` tokens, and its labels are the tokens one further.
 """
 
 import os
-from typing import TYPE_CHECKING, Any, Dict
 
+from dlperf_slurm.worker.annotations import Arrays, Protocol
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.datasets.text import Text
 
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    from numpy.typing import NDArray
+class DecoderModel(Protocol):
+    """What a decoder model must define."""
 
-    class DecoderModel(Protocol):
-        """What a decoder model must define."""
+    @property
+    def sequence_length(self) -> int: ...
 
-        @property
-        def sequence_length(self) -> int: ...
-
-        @property
-        def vocabulary_size(self) -> int: ...
+    @property
+    def vocabulary_size(self) -> int: ...
 
 
 class Folder:
     """One split of a text; its samples cover the whole text in order."""
 
-    def __init__(self, data_dir: str, split: str, definition: "DecoderModel", seed: int) -> None:
+    def __init__(self, data_dir: str, split: str, definition: DecoderModel, seed: int) -> None:
         """Open the files; `seed` is not used, since samples have nothing random."""
         self._length = definition.sequence_length
         self._text = Text(data_dir, split, definition.vocabulary_size)
@@ -41,7 +37,7 @@ class Folder:
     def __len__(self) -> int:
         return (len(self._text.ids) - 1) // self._length
 
-    def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
+    def read_sample(self, index: int, epoch: int) -> Arrays:
         """Return {"input_ids", "labels"}, int64 [sequence_length]; a label is the next token."""
         ids = self._text.read_ids(index * self._length, self._length + 1)
         return {"input_ids": ids[:-1], "labels": ids[1:]}

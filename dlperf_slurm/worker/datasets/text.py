@@ -7,19 +7,15 @@ SPLIT/document_starts.npy   int64 [documents]: index of its first sentence, asce
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Tuple
+from typing import Any, Tuple
 
+from dlperf_slurm.worker.annotations import Array, RandomState
 from dlperf_slurm.worker.datasets.description import (
     DESCRIPTION_FILE,
     DataError,
     TextDescription,
     read_description,
 )
-
-if TYPE_CHECKING:
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
-
 
 IDS_FILE = "ids.npy"
 SENTENCES_FILE = "sentence_starts.npy"
@@ -74,7 +70,7 @@ class Text:
             )
         return description
 
-    def read_ids(self, position: int, count: int) -> "NDArray[Any]":
+    def read_ids(self, position: int, count: int) -> Array:
         """Return `count` token ids from `position` on, int64 [count]; after the end, from 0 on.
 
         Raises DataError for an id outside of the vocabulary, which would crash a device.
@@ -108,18 +104,18 @@ class Text:
         end = len(self.sentence_starts) if is_last else int(self.document_starts[number])
         return int(self.document_starts[number - 1]), end
 
-    def choose_other_sentence(self, sentence: int, random: "RandomState") -> int:
+    def choose_other_sentence(self, sentence: int, random: RandomState) -> int:
         """Draw the index of a sentence uniformly from all documents but that of `sentence`."""
         first, end = self.find_document(sentence)
         other = int(random.randint(len(self.sentence_starts) - (end - first)))
         return other if other < first else other + end - first
 
 
-def _map_array(path: Path) -> "NDArray[Any]":
+def _map_array(path: Path) -> Array:
     import numpy
 
     try:
-        array: "NDArray[Any]" = numpy.load(str(path), mmap_mode="r", allow_pickle=False)
+        array: Array = numpy.load(str(path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
             f"{str(path)!r} cannot be read: {error}; to generate such files: `dlperf-slurm "

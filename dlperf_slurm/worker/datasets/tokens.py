@@ -4,8 +4,9 @@ The files are those of `text`. The text has ordinary tokens only: [CLS] and [SEP
 """
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Tuple
+from typing import Tuple
 
+from dlperf_slurm.worker.annotations import Array, Arrays, Protocol, RandomState
 from dlperf_slurm.worker.datasets.description import (
     DESCRIPTION_FILE,
     TRAIN_SPLIT,
@@ -14,28 +15,23 @@ from dlperf_slurm.worker.datasets.description import (
 )
 from dlperf_slurm.worker.datasets.text import Text
 
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
+class MaskedTokenModel(Protocol):
+    """What a model of two segments with masked tokens must define."""
 
-    class MaskedTokenModel(Protocol):
-        """What a model of two segments with masked tokens must define."""
+    MASK_ID: int
 
-        MASK_ID: int
+    @property
+    def sequence_length(self) -> int: ...
 
-        @property
-        def sequence_length(self) -> int: ...
+    @property
+    def vocabulary_size(self) -> int: ...
 
-        @property
-        def vocabulary_size(self) -> int: ...
+    @property
+    def type_vocabulary_size(self) -> int: ...
 
-        @property
-        def type_vocabulary_size(self) -> int: ...
-
-        @property
-        def predictions_per_sequence(self) -> int: ...
+    @property
+    def predictions_per_sequence(self) -> int: ...
 
 
 # [CLS], and [SEP] after each of the two segments
@@ -56,9 +52,7 @@ class Folder:
     al. 2018).
     """
 
-    def __init__(
-        self, data_dir: str, split: str, definition: "MaskedTokenModel", seed: int
-    ) -> None:
+    def __init__(self, data_dir: str, split: str, definition: MaskedTokenModel, seed: int) -> None:
         self._definition = definition
         self._seed = seed
         self._is_training = split == TRAIN_SPLIT
@@ -88,7 +82,7 @@ class Folder:
     def __len__(self) -> int:
         return len(self._text.ids) // self._text_tokens
 
-    def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
+    def read_sample(self, index: int, epoch: int) -> Arrays:
         """Return a sample of two text segments with masked tokens, as name -> int64 array.
 
         input_ids, token_type_ids: [sequence_length]; masked_positions, masked_ids:
@@ -112,9 +106,7 @@ class Folder:
             "next_sentence_labels": numpy.array(0 if is_next else 1, numpy.int64),
         }
 
-    def _choose_segments(
-        self, position: int, random: "RandomState"
-    ) -> "Tuple[NDArray[Any], NDArray[Any], bool]":
+    def _choose_segments(self, position: int, random: RandomState) -> Tuple[Array, Array, bool]:
         """Return both segments of the sample at `position`, and whether they are consecutive.
 
         They never are if the first segment ends its document.
@@ -132,28 +124,26 @@ class Folder:
         second = text.read_ids(end if is_next else other, self._text_tokens - (end - begin))
         return text.read_ids(begin, end - begin), second, is_next
 
-    def _join(
-        self, first: "NDArray[Any]", second: "NDArray[Any]"
-    ) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
+    def _join(self, first: Array, second: Array) -> Tuple[Array, Array, Array]:
         """Return input_ids, token_type_ids [sequence_length] and positions of ordinary tokens."""
         import numpy
 
         classification = [self._text.description.classification_id]
         separator = [self._text.description.separator_id]
         input_ids = numpy.concatenate([classification, first, separator, second, separator])
-        token_type_ids: "NDArray[Any]" = numpy.zeros(len(input_ids), numpy.int64)
+        token_type_ids: Array = numpy.zeros(len(input_ids), numpy.int64)
         token_type_ids[len(first) + 2 :] = min(1, self._definition.type_vocabulary_size - 1)
         special = [0, len(first) + 1, len(input_ids) - 1]
         return input_ids, token_type_ids, numpy.delete(numpy.arange(len(input_ids)), special)
 
 
 def mask_tokens(
-    input_ids: "NDArray[Any]",
-    ordinary: "NDArray[Any]",
+    input_ids: Array,
+    ordinary: Array,
     count: int,
     text: TextDescription,
-    random: "RandomState",
-) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
+    random: RandomState,
+) -> Tuple[Array, Array, Array]:
     """Mask `count` tokens: return masked input_ids, masked_positions and masked_ids.
 
     Of the masked tokens 80 % become the mask id of `text`, 10 % a random token, and 10 % stay.
@@ -166,7 +156,7 @@ def mask_tokens(
     draws = random.random_sample(count)
     replacements = random.randint(text.first_word_id, text.vocabulary_size, count)
     replacements[draws < MASKED_PART] = text.mask_id
-    masked: "NDArray[Any]" = input_ids.astype(numpy.int64)
+    masked: Array = input_ids.astype(numpy.int64)
     masked_ids = masked[positions]
     masked[positions] = numpy.where(draws < CHANGED_PART, replacements, masked_ids)
     return masked, positions, masked_ids

@@ -20,26 +20,26 @@ from dlperf_slurm.contract.axes import (
     TRAIN,
     ZMQ,
 )
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.annotations import Protocol
 from dlperf_slurm.worker.models import list_models
+from dlperf_slurm.worker.out_of_memory import OutOfMemory
+from dlperf_slurm.worker.session import Session
 from dlperf_slurm.worker.update_rule import ADAMW, MOMENTUM, SGD
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.out_of_memory import OutOfMemory
-    from dlperf_slurm.worker.session import Session
     from dlperf_slurm.worker.support import Unsupported
 
-    class Adapter(Protocol):
-        """The names that a framework's adapter, a package here, must define."""
 
-        # supported values of each axis, and of "model" and "device"; see OF_ALL and ANY
-        SUPPORTED: Mapping[str, Any]
-        # combinations of supported values that the framework does not run, and unsupported values
-        # of which there is more to say; of several that apply the first is reported
-        UNSUPPORTED: Tuple[Unsupported, ...]
-        OUT_OF_MEMORY: OutOfMemory
+class Adapter(Protocol):
+    """The names that a framework's adapter, a package here, must define."""
+
+    # supported values of each axis, and of "model" and "device"; see OF_ALL and ANY
+    SUPPORTED: Mapping[str, Any]
+    # combinations of supported values that the framework does not run, and unsupported values
+    # of which there is more to say; of several that apply the first is reported
+    UNSUPPORTED: "Tuple[Unsupported, ...]"
+    OUT_OF_MEMORY: OutOfMemory
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def list_frameworks() -> List[str]:
     return sorted({module.name for module in pkgutil.iter_modules(__path__)} - SHARED)
 
 
-def load_adapter(framework: str) -> "Adapter":
+def load_adapter(framework: str) -> Adapter:
     """Import a framework's adapter, the package of that name, without the framework itself.
 
     Raises ModuleNotFoundError for a name that is not in `list_frameworks`.
@@ -118,7 +118,7 @@ def load_adapter(framework: str) -> "Adapter":
     return cast("Adapter", import_module(f"{__name__}.{framework}"))
 
 
-def start_session(case: "Case", rank_info: "RankInfo") -> "Session":
+def start_session(case: Case, rank_info: "RankInfo") -> Session:
     """Join the process group and build model, optimizer and batch on the device.
 
     Imports the framework, after the adapter's `prepare` if it has one: it sets what the framework

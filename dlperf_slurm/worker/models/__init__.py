@@ -11,60 +11,44 @@ import pkgutil
 from abc import ABC, abstractmethod
 from importlib import import_module
 from types import MappingProxyType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Tuple,
-    cast,
-)
+from typing import Any, ClassVar, Iterator, List, Mapping, NamedTuple, Tuple, cast
 
-from dlperf_slurm.worker.update_rule import ADAMW, Rule
+from dlperf_slurm.contract.case import ModelParameter
+from dlperf_slurm.worker.annotations import Arrays, Protocol, RandomState
+from dlperf_slurm.worker.update_rule import Rule
 
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
+class Model(Protocol):
+    """The names that the module of a model must define."""
 
-    from dlperf_slurm.contract.case import ModelParameter
-
-    class Model(Protocol):
-        """The names that the module of a model must define."""
-
-        # the unit that throughput counts
-        SAMPLE_UNIT: str
-        # the kind of its samples: the module of `worker.datasets` that reads such files
-        INPUT: str
-        # the arrays of a sample that the network takes, in order; other arrays are for the loss
-        INPUTS: Tuple[str, ...]
-        # the data set of real files, unless a matrix names another
-        DATASET: str
-        # whether it is a classifier with a field `classes`, which can be trained to an accuracy
-        HAS_ACCURACY: bool
-        # whether it generates text token by token: logits are of the next token, and the arrays of
-        # a sample are [sequence_length], the maximum of prompt and generated tokens together; its
-        # Definition has `count_decoded_values`, as that of `llama`
-        GENERATES: bool
-        # whether a sample's result depends on the other samples of its rank's batch, so that two
-        # ranks differ from one rank with the joined batch
-        HAS_BATCH_STATISTICS: bool
-        # kinds of layers that some framework lacks or computes badly somewhere
-        LAYERS: Tuple[str, ...]
-        # suffixes of the names of parameters whose exact gradient is zero, apart from rounding
-        ZERO_GRADIENTS: Tuple[str, ...]
-        # name in tables of the model with its default sizes
-        PUBLISHED_NAME: str
-        # published sizes by name: the model parameters that differ from the defaults
-        PRESETS: Mapping[str, Mapping[str, ModelParameter]]
-        VERIFICATION: "Verification"
-        # a `Network`; Any, because each has fields of its own
-        Definition: Any
+    # the unit that throughput counts
+    SAMPLE_UNIT: str
+    # the kind of its samples: the module of `worker.datasets` that reads such files
+    INPUT: str
+    # the arrays of a sample that the network takes, in order; other arrays are for the loss
+    INPUTS: Tuple[str, ...]
+    # the data set of real files, unless a matrix names another
+    DATASET: str
+    # whether it is a classifier with a field `classes`, which can be trained to an accuracy
+    HAS_ACCURACY: bool
+    # whether it generates text token by token: logits are of the next token, and the arrays of
+    # a sample are [sequence_length], the maximum of prompt and generated tokens together; its
+    # Definition has `count_decoded_values`, as that of `llama`
+    GENERATES: bool
+    # whether a sample's result depends on the other samples of its rank's batch, so that two
+    # ranks differ from one rank with the joined batch
+    HAS_BATCH_STATISTICS: bool
+    # kinds of layers that some framework lacks or computes badly somewhere
+    LAYERS: Tuple[str, ...]
+    # suffixes of the names of parameters whose exact gradient is zero, apart from rounding
+    ZERO_GRADIENTS: Tuple[str, ...]
+    # name in tables of the model with its default sizes
+    PUBLISHED_NAME: str
+    # published sizes by name: the model parameters that differ from the defaults
+    PRESETS: Mapping[str, Mapping[str, ModelParameter]]
+    VERIFICATION: "Verification"
+    # a `Network`; Any, because each has fields of its own
+    Definition: Any
 
 
 class Verification(NamedTuple):
@@ -74,10 +58,10 @@ class Verification(NamedTuple):
     explains. `reduced_precision_parameters` replace others in precisions below fp32.
     """
 
-    model_parameters: "Mapping[str, ModelParameter]"
+    model_parameters: Mapping[str, ModelParameter]
     batch_size_per_device: int
     gradient_tolerance: float
-    reduced_precision_parameters: "Mapping[str, ModelParameter]" = MappingProxyType({})
+    reduced_precision_parameters: Mapping[str, ModelParameter] = MappingProxyType({})
 
 
 class Parameter(NamedTuple):
@@ -107,8 +91,8 @@ class Network(ABC):
     A builder reads the fields, and the class constants that both agree on.
     """
 
-    # from the model's published recipe, used with any optimizer
-    WEIGHT_DECAY: ClassVar[float]
+    # the update rule that the model was published with; its weight decay is used with any other
+    RULE: ClassVar[Rule]
     CLIP_GLOBAL_NORM: ClassVar[float]
     # minimum of integer fields; 1 for fields that are not listed
     LEAST: ClassVar[Mapping[str, int]] = {}
@@ -141,20 +125,32 @@ class Network(ABC):
         return 0
 
     @abstractmethod
-    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+    def make_sample(self, random: RandomState) -> Arrays:
         """Make a synthetic sample, name -> array: of fixed shapes, without the batch axis."""
 
-    @abstractmethod
     def make_rule(self, global_batch_size: int) -> Rule:
         """Return the update rule that the model was published with, for this global batch size."""
+        return self.RULE
 
     def find_problems(self) -> List[str]:
         """Return one sentence per invalid field, with its name, its value and what is allowed."""
-        return (
-            find_type_problems(self)
-            or find_size_problems(self, self.LEAST)
-            or list(self.find_conflicts())
-        )
+        return list(self._find_invalid_fields()) or list(self.find_conflicts())
+
+    def _find_invalid_fields(self) -> Iterator[str]:
+        """Yield a sentence per field whose type is not that of its default, or below its minimum.
+
+        Types are int, float, bool or a tuple of ints.
+        """
+        allowed = {tuple: "a list of integers", bool: "true or false", float: "a number"}
+        for field in dataclasses.fields(cast(Any, self)):
+            kind, value = type(field.default), getattr(self, field.name)
+            values = value if isinstance(value, tuple) else (value,)
+            least = self.LEAST.get(field.name, 1)
+            is_right = type(value) in ((int, float) if kind is float else (kind,))
+            if not is_right or (kind is tuple and any(type(item) is not int for item in values)):
+                yield f"{field.name} is {value!r}; allowed: {allowed.get(kind, 'an integer')}"
+            elif kind in (int, tuple) and any(size < least for size in values):
+                yield f"{field.name} is {value!r}; allowed: {least} or more"
 
     @abstractmethod
     def find_conflicts(self) -> Iterator[str]:
@@ -167,23 +163,9 @@ class Transformer(Network):
     hidden_size: int
     heads: int
 
-    LEARNING_RATE: ClassVar[float]
-    BETA1: ClassVar[float]
-    BETA2: ClassVar[float]
-    ADAM_EPSILON: ClassVar[float]
-
     @property
     def head_size(self) -> int:
         return self.hidden_size // self.heads
-
-    def make_rule(self, global_batch_size: int) -> Rule:
-        return Rule(
-            name=ADAMW,
-            learning_rate=self.LEARNING_RATE,
-            weight_decay=self.WEIGHT_DECAY,
-            betas=(self.BETA1, self.BETA2),
-            epsilon=self.ADAM_EPSILON,
-        )
 
     def find_conflicts(self) -> Iterator[str]:
         if self.hidden_size % self.heads:
@@ -206,9 +188,7 @@ def list_normalization(name: str, size: int, has_bias: bool = True) -> Iterator[
         yield Parameter(f"{name}.bias", (size,), 0.0)
 
 
-def make_image_sample(
-    random: "RandomState", channels: int, image_size: int, classes: int
-) -> "Dict[str, NDArray[Any]]":
+def make_image_sample(random: RandomState, channels: int, image_size: int, classes: int) -> Arrays:
     """Make {"images": float32 [channel, height, width] ~ N(0, 1), "labels": int64 []}."""
     import numpy
 
@@ -224,7 +204,7 @@ def list_models() -> List[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def load_model(name: str) -> "Model":
+def load_model(name: str) -> Model:
     """Import a model's module.
 
     Raises ModuleNotFoundError for a name that is not in `list_models`.
@@ -236,35 +216,3 @@ def find_fraction_problem(name: str, value: float) -> Iterator[str]:
     """Yield a sentence if the value of the field `name` is not in 0 <= value < 1."""
     if not 0 <= value < 1:
         yield f"{name} is {value}; allowed: 0 <= value < 1"
-
-
-def find_type_problems(definition: object) -> List[str]:
-    """Return one sentence per field whose type is not that of its default.
-
-    Types are int, float, bool or a tuple of ints.
-    """
-    allowed = {tuple: "a list of integers", bool: "true or false", float: "a number"}
-    problems = []
-    for field in dataclasses.fields(cast(Any, definition)):
-        kind, value = type(field.default), getattr(definition, field.name)
-        is_right = type(value) in ((int, float) if kind is float else (kind,))
-        if not is_right or (kind is tuple and any(type(item) is not int for item in value)):
-            what = allowed.get(kind, "an integer")
-            problems.append(f"{field.name} is {value!r}; allowed: {what}")
-    return problems
-
-
-def find_size_problems(definition: object, minimum: Mapping[str, int]) -> List[str]:
-    """Return one sentence per integer field below its minimum, which is 1 if not in `minimum`.
-
-    Call this only if `find_type_problems` found nothing.
-    """
-    problems = []
-    for field in dataclasses.fields(cast(Any, definition)):
-        value = getattr(definition, field.name)
-        if isinstance(field.default, (float, bool)):
-            continue
-        least = minimum.get(field.name, 1)
-        if any(size < least for size in (value if isinstance(value, tuple) else (value,))):
-            problems.append(f"{field.name} is {value!r}; allowed: {least} or more")
-    return problems

@@ -1,8 +1,9 @@
 """BERT-base pre-training: masked tokens and next sentence (Devlin et al. 2018)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping
+from typing import Any, ClassVar, Iterator, Mapping
 
+from dlperf_slurm.worker.annotations import Array, Arrays, RandomState
 from dlperf_slurm.worker.models import (
     Parameter,
     Transformer,
@@ -11,10 +12,7 @@ from dlperf_slurm.worker.models import (
     list_linear,
     list_normalization,
 )
-
-if TYPE_CHECKING:
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 PUBLISHED_NAME = "BERT-base"
 SAMPLE_UNIT = "sequences"
@@ -70,11 +68,9 @@ class Definition(Transformer):
     LEAST: ClassVar[Mapping[str, int]] = {"vocabulary_size": MASK_ID + 1}
     WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
     LAYER_NORM_EPSILON: ClassVar[float] = 1e-12
-    LEARNING_RATE: ClassVar[float] = 1e-4
-    BETA1: ClassVar[float] = 0.9
-    BETA2: ClassVar[float] = 0.999
-    ADAM_EPSILON: ClassVar[float] = 1e-6
-    WEIGHT_DECAY: ClassVar[float] = 0.01
+    RULE: ClassVar[Rule] = Rule(
+        ADAMW, learning_rate=1e-4, weight_decay=0.01, betas=(0.9, 0.999), epsilon=1e-6
+    )
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
 
     def list_parameters(self) -> Iterator[Parameter]:
@@ -114,7 +110,7 @@ class Definition(Transformer):
         nsp_head = hidden * (hidden + 2)
         return 2 * (self.layers * (projections + attention) + mlm_head + nsp_head)
 
-    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+    def make_sample(self, random: RandomState) -> Arrays:
         """Make two random sentences that fill the sequence, so that all frameworks do equal work.
 
         All arrays are int64. input_ids, token_type_ids: [sequence_length]; masked_positions
@@ -125,7 +121,7 @@ class Definition(Transformer):
 
         length = self.sequence_length
         input_ids = random.randint(0, self.vocabulary_size, length, dtype=numpy.int64)
-        token_type_ids: "NDArray[Any]" = numpy.zeros(length, numpy.int64)
+        token_type_ids: Array = numpy.zeros(length, numpy.int64)
         token_type_ids[length // 2 :] = min(1, self.type_vocabulary_size - 1)
         order = 1 + numpy.argsort(random.random_sample(length - 1))
         masked_positions = numpy.sort(order[: self.predictions_per_sequence])

@@ -7,8 +7,9 @@ head_size / 2.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping, Tuple
+from typing import Any, ClassVar, Iterator, Mapping, Tuple
 
+from dlperf_slurm.worker.annotations import Array, Arrays, RandomState
 from dlperf_slurm.worker.models import (
     Parameter,
     Transformer,
@@ -16,10 +17,7 @@ from dlperf_slurm.worker.models import (
     list_linear,
     list_normalization,
 )
-
-if TYPE_CHECKING:
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 PUBLISHED_NAME = "LLaMA"
 SAMPLE_UNIT = "sequences"
@@ -124,11 +122,9 @@ class Definition(Transformer):
 
     LEAST: ClassVar[Mapping[str, int]] = {"vocabulary_size": 2}
     WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
-    LEARNING_RATE: ClassVar[float] = 3e-4
-    BETA1: ClassVar[float] = 0.9
-    BETA2: ClassVar[float] = 0.95
-    ADAM_EPSILON: ClassVar[float] = 1e-5
-    WEIGHT_DECAY: ClassVar[float] = 0.1
+    RULE: ClassVar[Rule] = Rule(
+        ADAMW, learning_rate=3e-4, weight_decay=0.1, betas=(0.9, 0.95), epsilon=1e-5
+    )
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
 
     @property
@@ -136,7 +132,7 @@ class Definition(Transformer):
         """Width of all key heads together, kv_heads * head_size; that of all value heads too."""
         return self.kv_heads * self.head_size
 
-    def make_rotation(self) -> "Tuple[NDArray[Any], NDArray[Any]]":
+    def make_rotation(self) -> Tuple[Array, Array]:
         """Return cosines and sines of rotary positions, float32 [sequence_length, head_size / 2].
 
         At position p, pair i of a head is rotated by the angle p * rotary_theta^(-2 i / head_size).
@@ -200,7 +196,7 @@ class Definition(Transformer):
     def tokens_per_sample(self) -> int:
         return self.sequence_length
 
-    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+    def make_sample(self, random: RandomState) -> Arrays:
         """Make a full sequence of random ids, so that all frameworks do the same work.
 
         input_ids and labels (the token after each) are int64 [sequence_length].

@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping, NamedTuple, Tuple
+from typing import Any, ClassVar, Iterator, Mapping, NamedTuple, Tuple
 
+from dlperf_slurm.worker.annotations import Arrays, RandomState
 from dlperf_slurm.worker.models import (
     Network,
     Parameter,
@@ -14,10 +15,6 @@ from dlperf_slurm.worker.models import (
     make_image_sample,
 )
 from dlperf_slurm.worker.update_rule import MOMENTUM, Rule
-
-if TYPE_CHECKING:
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
 
 PUBLISHED_NAME = "ResNet-50"
 SAMPLE_UNIT = "images"
@@ -92,28 +89,22 @@ class Definition(Network):
     # the weight of the old ones. Whether the running variance is biased or unbiased is up to the
     # framework: training does not read it.
     BATCH_NORM_MOMENTUM: ClassVar[float] = 0.1
-    MOMENTUM: ClassVar[float] = 0.875
-    WEIGHT_DECAY: ClassVar[float] = 3.0517578125e-05
+    # the rate is that of 256 images
+    RULE: ClassVar[Rule] = Rule(
+        MOMENTUM, learning_rate=0.256, weight_decay=3.0517578125e-05, momentum=0.875
+    )
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
 
-    def learning_rate(self, global_batch_size: int) -> float:
-        """Return 0.256 per 256 images of the global batch, but at most 0.256.
+    def make_rule(self, global_batch_size: int) -> Rule:
+        """Return the update rule, at a rate of 0.256 per 256 images, but of at most 0.256.
 
         The recipe reaches higher rates over five epochs of warm-up. With 120 steps on one batch and
         no warm-up, the loss diverges at such rates. The rate does not change the cost of a step.
         """
-        return 0.256 * min(global_batch_size, 256) / 256
+        rate = self.RULE.learning_rate * min(global_batch_size, 256) / 256
+        return self.RULE._replace(learning_rate=rate)
 
-    def make_rule(self, global_batch_size: int) -> Rule:
-        """Return the update rule: SGD with momentum, at the rate for this batch size."""
-        return Rule(
-            name=MOMENTUM,
-            learning_rate=self.learning_rate(global_batch_size),
-            weight_decay=self.WEIGHT_DECAY,
-            momentum=self.MOMENTUM,
-        )
-
-    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+    def make_sample(self, random: RandomState) -> Arrays:
         return make_image_sample(random, self.IMAGE_CHANNELS, self.image_size, self.classes)
 
     def list_blocks(self) -> Iterator[Block]:

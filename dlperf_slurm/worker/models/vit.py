@@ -1,8 +1,9 @@
 """ViT-B/16: image classification by a transformer over patches (Dosovitskiy et al. 2021)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping
+from typing import Any, ClassVar, Iterator, Mapping
 
+from dlperf_slurm.worker.annotations import Arrays, RandomState
 from dlperf_slurm.worker.models import (
     Parameter,
     Transformer,
@@ -12,10 +13,7 @@ from dlperf_slurm.worker.models import (
     list_normalization,
     make_image_sample,
 )
-
-if TYPE_CHECKING:
-    from numpy.random import RandomState
-    from numpy.typing import NDArray
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 PUBLISHED_NAME = "ViT-B/16"
 SAMPLE_UNIT = "images"
@@ -81,11 +79,9 @@ class Definition(Transformer):
     # The recipe reaches its peak of 3e-3 after 10,000 steps of warm-up, with batches of 4096. For
     # 120 steps without warm-up, a tenth of that is used for any batch size. The rate does not
     # change the cost of a step.
-    LEARNING_RATE: ClassVar[float] = 3e-4
-    BETA1: ClassVar[float] = 0.9
-    BETA2: ClassVar[float] = 0.999
-    ADAM_EPSILON: ClassVar[float] = 1e-8
-    WEIGHT_DECAY: ClassVar[float] = 0.3
+    RULE: ClassVar[Rule] = Rule(
+        ADAMW, learning_rate=3e-4, weight_decay=0.3, betas=(0.9, 0.999), epsilon=1e-8
+    )
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
 
     @property
@@ -127,7 +123,7 @@ class Definition(Transformer):
         attention = 2 * length**2 * hidden
         return 2 * (patches + self.layers * (projections + attention) + hidden * self.classes)
 
-    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+    def make_sample(self, random: RandomState) -> Arrays:
         return make_image_sample(random, self.IMAGE_CHANNELS, self.image_size, self.classes)
 
     def find_conflicts(self) -> Iterator[str]:

@@ -24,9 +24,9 @@ from dlperf_slurm.worker.nodes.devices import (
     query_gpus,
 )
 from dlperf_slurm.worker.nodes.links import (
-    check_ports,
     find_amd_link_problems,
     find_nvlink_problems,
+    find_port_problems,
     list_link_problems,
 )
 
@@ -69,7 +69,13 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
     if check.links and shutil.which("amd-smi") and not shutil.which("nvidia-smi"):
         problems += find_amd_link_problems(seconds, unknown)
         check = dataclasses.replace(check, links=False)
-    if _needs_devices(check, case):
+    is_asked = check.devices or check.ecc or check.clocks or check.links
+    # a node may have no GPU driver
+    if (
+        is_asked
+        or check.free_device_memory_mib
+        or (check.stale_processes and case.device == "cuda")
+    ):
         problems += _check_devices(check, case, seconds, unknown)
     if check.xid_hours:
         try:
@@ -78,9 +84,7 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
         except OSError as error:
             unknown.append(f"cannot read Xid errors from the kernel log: {error}")
     if check.ports:
-        more, unread = check_ports(SYS, os.environ)
-        problems += more
-        unknown += unread
+        problems += find_port_problems(SYS, os.environ, unknown)
     problems += list_limit_problems(check)
     if check.free_memory_mib:
         free = read_memory_kib("MemAvailable") // 1024
@@ -90,16 +94,6 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
         problems += find_stale_processes(os.environ.get("SLURM_JOB_ID", ""))
     found = (run_line(line, "check", seconds) for line in check.commands)
     return [*problems, *filter(None, found)], unknown
-
-
-def _needs_devices(check: NodeChecks, case: Case) -> bool:
-    """Return whether any of the site's checks needs the GPU driver; a node may have none."""
-    is_asked = check.devices or check.ecc or check.clocks or check.links
-    return (
-        is_asked
-        or check.free_device_memory_mib > 0
-        or (check.stale_processes and case.device == "cuda")
-    )
 
 
 def _check_devices(

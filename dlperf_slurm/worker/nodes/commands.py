@@ -5,7 +5,7 @@ import signal
 import subprocess
 import tempfile
 from contextlib import suppress
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, NamedTuple, Optional, Sequence
 
 # of a command's output; that of nvidia-smi for 16 GPUs is a tenth of this
 OUTPUT_LIMIT_BYTES = 16 * 2**20
@@ -54,18 +54,6 @@ def run_command(
                     os.killpg(child.pid, signal.SIGKILL)
         output.seek(0)
         return CommandResult(exit_code, output.read(OUTPUT_LIMIT_BYTES).decode(errors="replace"))
-
-
-def run_lines(lines: Sequence[str], what: str, seconds: float) -> List[str]:
-    """Run lines of bash in order; return the problem of the first failed one, or [].
-
-    `what` names the lines in messages, such as "setup".
-    """
-    for line in lines:
-        problem = run_line(line, what, seconds)
-        if problem:
-            return [problem]
-    return []
 
 
 def run_line(line: str, what: str, seconds: float) -> str:

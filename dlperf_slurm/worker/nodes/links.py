@@ -12,9 +12,12 @@ _PCIE = "pci/pci_gpu_link_info"
 # states of a GPU that waits for the fabric manager; "N/A" without an NVSwitch
 _FABRIC_WAITS = ("Not Started", "In Progress")
 _NVLINKS = ("nvidia-smi", "nvlink", "--status")
-# the JSON of amd-smi since ROCm 6.1, which follows warnings; since ROCm 7 in an object "gpu_data"
+# the JSON of amd-smi since ROCm 6.1, which follows warnings: a list, since ROCm 7 in an object
 _AMD_FULL = ("amd-smi", "static", "--bus", "--json")
 _AMD_NOW = ("amd-smi", "metric", "--usage", "--pcie", "--json")
+# since ROCm 6.4; the state of each link: "U" up, "D" down, "X" disabled, or "N/A"; newer versions
+# join those of the links to the same GPU: "U/D"
+_AMD_XGMI = ("amd-smi", "xgmi", "--link-status", "--json")
 _JSON = re.compile(r"^[\[{]", re.M)
 _GPU_LINE = re.compile(r"(GPU \d+): (.*?)(?: \(UUID|$)")
 _ACTIVE_LINK = re.compile(r"\s*Link \d+: [\d.]+ GB/s")
@@ -80,10 +83,10 @@ def find_nvlink_problems(gpus: Sequence[Gpu], seconds: float, unknown: List[str]
 
 
 def find_amd_link_problems(seconds: float, unknown: List[str]) -> Iterator[str]:
-    """Yield the AMD GPUs of the node whose PCIe link has less than its own full width or speed.
+    """Yield the AMD GPUs of the node with a slow or narrow PCIe link, or with xGMI links down.
 
-    Some idle GPUs save power: a lower speed counts only of a busy GPU, fewer lanes also if another
-    GPU has all of them. What amd-smi does not report is appended to `unknown`.
+    Some idle GPUs save power: a lower speed than its own counts only of a busy GPU, fewer lanes
+    also if another GPU has all of them. What amd-smi does not report is appended to `unknown`.
     """
     try:
         full, now = (_ask_amd_smi(command, seconds) for command in (_AMD_FULL, _AMD_NOW))
@@ -108,6 +111,15 @@ def find_amd_link_problems(seconds: float, unknown: List[str]) -> Iterator[str]:
                 f"the PCIe link of GPU {gpu}, which is busy, runs at {speed:g} GT/s; "
                 f"highest: {highest:g}"
             )
+    try:
+        states = _ask_amd_smi(_AMD_XGMI, seconds)
+    except DeviceError as error:
+        unknown.append(f"cannot read the state of xGMI links: {error}")
+        return
+    for gpu, told in sorted(states.items()):
+        links = [state for text in told.get("link_status") or () for state in str(text).split("/")]
+        if "D" in links:
+            yield f"GPU {gpu} has {links.count('D')} xGMI links down, and {links.count('U')} up"
 
 
 def _ask_amd_smi(command: Sequence[str], seconds: float) -> Dict[int, Any]:
@@ -116,10 +128,12 @@ def _ask_amd_smi(command: Sequence[str], seconds: float) -> Dict[int, Any]:
     start = _JSON.search(text)
     try:
         told, _ = json.JSONDecoder().raw_decode(text, start.start() if start else 0)
-        gpus = told["gpu_data"] if isinstance(told, dict) else told
-        return {one["gpu"]: one for one in gpus}
-    except (ValueError, TypeError, KeyError) as error:
+        parts = told.values() if isinstance(told, dict) else [told]
+        # a list of CPUs may be beside that of GPUs
+        found = {one["gpu"]: one for part in parts for one in part if "gpu" in one}
+    except (ValueError, TypeError) as error:
         raise DeviceError("amd-smi printed no JSON with an entry for each GPU") from error
+    return found
 
 
 def _read_amd(gpu: Mapping[str, Any], group: str, name: str) -> float:
@@ -141,29 +155,26 @@ class Port(NamedTuple):
     gids: Dict[int, str]
 
 
-def check_ports(root: Path, environ: Mapping[str, str]) -> Tuple[List[str], List[str]]:
-    """Return the problems of InfiniBand and RoCE ports, and the checks that could not be made.
+def find_port_problems(root: Path, environ: Mapping[str, str], unknown: List[str]) -> List[str]:
+    """Return the problems of InfiniBand and RoCE ports: those in NCCL_IB_HCA, or all.
 
-    `root` is /sys. The ports are those that NCCL uses by NCCL_IB_HCA, or all. Rates and MTUs are
-    compared between ports of the same type of adapter.
+    `root` is /sys. Rates and MTUs are compared between ports of the same type of adapter. That the
+    node has no port is appended to `unknown`.
     """
     chosen = environ.get("NCCL_IB_HCA", "")
     folders = list_folder(root / "class/infiniband", "*/ports/*")
     ports = [port for port in map(_read_port, folders) if _is_chosen(port.name, chosen)]
+    if folders and not ports:
+        return [f"NCCL_IB_HCA = {chosen!r} names no port of this node"]
     if not ports:
-        if folders:
-            return [f"NCCL_IB_HCA = {chosen!r} names no port of this node"], []
-        return [], ["no InfiniBand or RoCE port found"]
-    problems = []
-    bad = set()
-    for port in ports:
-        own = list(_find_port_problems(port, ports, environ.get("NCCL_IB_GID_INDEX", "")))
-        problems += own
-        bad.update([port.name] if own else [])
-    good = [port.name for port in ports if port.name not in bad]
-    if bad and good:
+        unknown.append("no InfiniBand or RoCE port found")
+    gid_index = environ.get("NCCL_IB_GID_INDEX", "")
+    found = {port.name: list(_list_port_problems(port, ports, gid_index)) for port in ports}
+    problems = [problem for own in found.values() for problem in own]
+    good = [name for name, own in found.items() if not own]
+    if problems and good:
         problems[-1] += f'; to use the other ports: env.NCCL_IB_HCA = "={",".join(good)}"'
-    return problems, []
+    return problems
 
 
 def _read_port(path: Path) -> Port:
@@ -195,7 +206,7 @@ def _is_chosen(name: str, chosen: str) -> bool:
     return is_listed != is_excluded
 
 
-def _find_port_problems(port: Port, ports: Sequence[Port], gid_index: str) -> Iterator[str]:
+def _list_port_problems(port: Port, ports: Sequence[Port], gid_index: str) -> Iterator[str]:
     if port.state != "ACTIVE":
         yield f"port {port.name} is {port.state or 'in an unknown state'}"
         return

@@ -8,21 +8,22 @@ import signal
 import socket
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import List
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.json_files import read_json, read_sidecar, write_json
 from dlperf_slurm.contract.nodes import (
     NodeCopy,
     NodeReport,
+    NodeWork,
     make_node_failure,
-    read_node_work,
     write_node_report,
 )
 from dlperf_slurm.contract.record import FAILURES_DIR
 from dlperf_slurm.worker.nodes.checks import check_node
-from dlperf_slurm.worker.nodes.commands import run_lines
+from dlperf_slurm.worker.nodes.commands import run_line
 from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset
 
 
@@ -34,14 +35,15 @@ def prepare_node(work_file: Path, attempt_dir: Path) -> int:
     """
     # the warning before the time limit is meant for ranks
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    work = read_node_work(work_file)
+    work = read_sidecar(work_file, NodeWork)
     case = read_json(attempt_dir / CASE_FILE, Case)
-    problems: List[str] = []
     unknown: List[str] = []
     copies: List[NodeCopy] = []
 
     started = time.monotonic()
-    problems += run_lines(work.setup, "setup", work.timeout_seconds)
+    found = (run_line(line, "setup", work.timeout_seconds) for line in work.setup)
+    # later lines may need the first one that failed
+    problems = list(islice(filter(None, found), 1))
     set_up = time.monotonic()
     if not problems:
         problems, unknown = check_node(work.check, case, work.timeout_seconds)

@@ -8,23 +8,23 @@ are not measured.
 import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Callable, List, cast
+from typing import Any, Callable, List, cast
 
-if TYPE_CHECKING:
-    from typing import Protocol
+from dlperf_slurm.worker.annotations import Protocol
 
-    class Operations(Protocol):
-        """The functions of a module of this package, which is named as its framework."""
 
-        def make_product(self, setting: "PeakSettings", size: int) -> "Operation":
-            """Return the multiplication of a random matrix [size, size] by itself, to be timed.
+class Operations(Protocol):
+    """The functions of a module of this package, which is named as its framework."""
 
-            Random, because a GPU multiplies constant matrices up to 20 % faster: fewer transistors
-            switch.
-            """
+    def make_product(self, setting: "PeakSettings", size: int) -> "Operation":
+        """Return the multiplication of a random matrix [size, size] by itself, to be timed.
 
-        def make_copy(self, setting: "PeakSettings", count: int) -> "Operation":
-            """Return the copy of an array of `count` float32 numbers on the device, to be timed."""
+        Random, because a GPU multiplies constant matrices up to 20 % faster: fewer transistors
+        switch.
+        """
+
+    def make_copy(self, setting: "PeakSettings", count: int) -> "Operation":
+        """Return the copy of an array of `count` float32 numbers on the device, to be timed."""
 
 
 # modules of this package that are not a framework's
@@ -38,6 +38,11 @@ class PeakSettings:
     device: str
     number_format: str
     cpus: int
+
+    @property
+    def type_name(self) -> str:
+        """The type of the matrices, as all frameworks name it."""
+        return {"bf16": "bfloat16", "fp16": "float16"}.get(self.number_format, "float32")
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def list_measured_frameworks() -> List[str]:
     return sorted(name for name in names if name not in _OTHERS)
 
 
-def load_operations(framework: str) -> "Operations":
+def load_operations(framework: str) -> Operations:
     """Import the module here that makes a framework's matrix product and copy, to be timed.
 
     Raises ModuleNotFoundError if there is none, or the framework is not installed.

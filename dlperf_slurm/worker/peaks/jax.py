@@ -8,15 +8,13 @@ from jax import numpy as jnp
 
 from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
-FORMATS = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 # XLA's default on GPUs is TF32; JAX's "tensorfloat32" is not, in XLA's Triton kernels
 PRECISIONS = {"fp32": "highest"}
 
 
 def make_product(setting: PeakSettings, size: int) -> Operation:
     configure(setting)
-    kind = FORMATS.get(setting.number_format, jnp.float32)
-    matrix = jax.random.normal(jax.random.PRNGKey(1), (size, size), kind)
+    matrix = jax.random.normal(jax.random.PRNGKey(1), (size, size), setting.type_name)
     precision = PRECISIONS.get(setting.number_format)
     multiply = jax.jit(lambda values: jnp.matmul(values, values, precision=precision))
     return Operation(lambda: multiply(matrix), wait)

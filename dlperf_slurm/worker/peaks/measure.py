@@ -7,18 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Mapping, Optional, Tuple
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.contract.json_files import build_dataclass, read_sidecar, write_sidecar
 from dlperf_slurm.contract.peaks import NUMBER_FORMATS, AllReduce, DevicePeak, Peaks
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.folders import open_folder
-from dlperf_slurm.files.reading import read_json
-from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.peaks import list_measured_frameworks
 from dlperf_slurm.worker.peaks.all_reduce import time_all_reduces
@@ -64,16 +61,14 @@ def _find_peak(case: Case, rank_info: RankInfo, attempt_dir: Path) -> DevicePeak
     place = find_shared_file(case, rank_info.host, attempt_dir, os.environ)
     if place is not None:
         try:
-            return build_dataclass(
-                DevicePeak, read_json(place[1], root=place[0]), str(place[1]), is_complete=True
-            )
-        except (FileNotFoundError, FileProblem, ContractError):
+            return read_sidecar(place[1], DevicePeak, root=place[0])
+        except (FileNotFoundError, FileProblem):
             pass
     peak = run_measurement(case, rank_info.host)
     if place is not None and not peak.problem:
         try:
             with open_folder(place[1].parent, place[0], is_made=True):
-                write_file(place[1], json.dumps(asdict(peak)).encode(), root=place[0])
+                write_sidecar(place[1], peak, root=place[0])
         except (OSError, FileProblem) as error:
             print(f"cannot cache the peak of {rank_info.host}: {error}", file=sys.stderr)
     return peak

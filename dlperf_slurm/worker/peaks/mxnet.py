@@ -5,18 +5,16 @@ from typing import Any
 
 from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
-FORMATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
-
 
 def make_product(setting: PeakSettings, size: int) -> Operation:
     """Return an operation, to be timed, that multiplies a random [size, size] matrix by itself.
 
     Raises ValueError for bf16, in which MXNet multiplies matrices only inside a network.
     """
-    if setting.number_format not in FORMATS:
+    if setting.number_format == "bf16":
         raise ValueError(f"MXNet has no matrix product for {setting.number_format}")
     mx = load_mxnet(setting)
-    kind = FORMATS[setting.number_format]
+    kind = setting.type_name
     matrix = mx.nd.random.normal(shape=(size, size), ctx=find_context(setting)).astype(kind)
     product = mx.nd.empty((size, size), ctx=find_context(setting), dtype=kind)
     return Operation(lambda: mx.nd.dot(matrix, matrix, out=product), wait)

@@ -5,13 +5,10 @@ from typing import Any
 
 from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
-FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
-
 
 def make_product(setting: PeakSettings, size: int) -> Operation:
     flow = load_oneflow(setting)
-    kind = getattr(flow, FORMATS.get(setting.number_format, "float32"))
-    matrix = flow.randn(size, size, device=setting.device).to(kind)
+    matrix = flow.randn(size, size, device=setting.device).to(getattr(flow, setting.type_name))
     return Operation(lambda: flow.matmul(matrix, matrix), wait)
 
 

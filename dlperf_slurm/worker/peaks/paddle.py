@@ -5,12 +5,10 @@ from typing import Any
 
 from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
-FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
-
 
 def make_product(setting: PeakSettings, size: int) -> Operation:
     paddle = load_paddle(setting)
-    matrix = paddle.randn([size, size]).astype(FORMATS.get(setting.number_format, "float32"))
+    matrix = paddle.randn([size, size]).astype(setting.type_name)
     return Operation(lambda: paddle.matmul(matrix, matrix), wait)
 
 

@@ -7,13 +7,11 @@ from torch import distributed
 
 from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
-FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 def make_product(setting: PeakSettings, size: int) -> Operation:
     torch.set_num_threads(setting.cpus)
     torch.backends.cuda.matmul.allow_tf32 = setting.number_format == "tf32"
-    kind = FORMATS.get(setting.number_format, torch.float32)
+    kind = getattr(torch, setting.type_name)
     matrix = torch.randn(size, size, dtype=kind, device=setting.device)
     product = torch.empty_like(matrix)
     return Operation(lambda: torch.mm(matrix, matrix, out=product), wait)

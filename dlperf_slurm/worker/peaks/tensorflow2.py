@@ -6,12 +6,10 @@ import tensorflow as tf
 
 from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
-FORMATS = {"bf16": tf.bfloat16, "fp16": tf.float16}
-
 
 def make_product(setting: PeakSettings, size: int) -> Operation:
     configure(setting)
-    matrix = tf.cast(tf.random.normal((size, size)), FORMATS.get(setting.number_format, tf.float32))
+    matrix = tf.cast(tf.random.normal((size, size)), setting.type_name)
     return Operation(lambda: tf.linalg.matmul(matrix, matrix), wait)
 
 

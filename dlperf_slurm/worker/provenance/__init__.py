@@ -2,9 +2,11 @@
 
 import os
 import platform
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import HostPlatform
+from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.provenance.gpu import describe_gpus, describe_rocm
 from dlperf_slurm.worker.provenance.gpu_affinity import describe_gpu_affinity
 from dlperf_slurm.worker.provenance.machine import (
@@ -20,10 +22,6 @@ from dlperf_slurm.worker.provenance.software import (
     describe_system,
 )
 from dlperf_slurm.worker.provenance.variables import describe_environment
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import RankInfo
 
 Facts = Dict[str, str]
 
@@ -102,8 +100,8 @@ def describe_rank() -> Dict[str, str]:
 
 
 def gather_platforms(
-    case: "Case", world: Any, rank_info: "RankInfo"
-) -> "Tuple[Dict[str, str], Tuple[HostPlatform, ...]]":
+    case: Case, world: Any, rank_info: RankInfo
+) -> Tuple[Dict[str, str], Tuple[HostPlatform, ...]]:
     """Gather the facts of all hosts to rank 0, as `Record.platform` and `Record.hosts`.
 
     All ranks must call this; on the others the result is empty.

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Dict, List, Optional, Sequence, Tuple, cast
+from typing import IO, Any, Dict, Optional, Sequence, Tuple, cast
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.host_noise import CpuUse
@@ -49,10 +49,11 @@ class Sampler:
         self._host = rank_info.host
         self._problem = ""
         self._process: "Optional[subprocess.Popen[bytes]]" = None
-        sources = choose_sources(case, rank_info)
+        devices = choose_devices(case, rank_info, os.environ)
+        is_host = rank_info.local_rank == 0
         interval_seconds = case.telemetry_interval_seconds
-        if sources and interval_seconds > 0:
-            self._start([self._host, "--interval", str(interval_seconds), *sources])
+        if (is_host or devices) and interval_seconds > 0:
+            self._start([self._host, *map(json.dumps, (interval_seconds, is_host, devices))])
 
     def await_ready(self) -> None:
         """Wait up to READY_SECONDS for the process, else end it; call this before the warm-up."""
@@ -117,13 +118,6 @@ def end_process(process: "subprocess.Popen[bytes]") -> None:
     """Kill a process and reap it."""
     process.kill()
     process.communicate()
-
-
-def choose_sources(case: Case, rank_info: RankInfo) -> List[str]:
-    """Return sampler arguments: "--is-host", and "--device=LOCAL_RANK=GPU" for each GPU; or []."""
-    devices = choose_devices(case, rank_info, os.environ)
-    host = ["--is-host"] if rank_info.local_rank == 0 else []
-    return host + [f"--device={rank}={gpu}" for rank, gpu in devices.items()]
 
 
 def read_samples(output: bytes) -> HostSamples:

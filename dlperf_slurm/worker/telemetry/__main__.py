@@ -3,7 +3,6 @@
 A separate process, since a thread would compete for the GIL of the measuring rank.
 """
 
-import argparse
 import json
 import os
 import resource
@@ -60,17 +59,21 @@ class TelemetrySamples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Sample from START to END and print the samples at STOP; return 1 if the rank ends earlier."""
-    options = parse_arguments(arguments)
+    """Sample from START to END and print the samples at STOP; return 1 if the rank ends earlier.
+
+    The arguments are HOST, and as JSON the interval in seconds, whether to sample CPUs and memory,
+    and the devices, {LOCAL_RANK: GPU}.
+    """
+    host, (interval_seconds, is_host, devices) = arguments[0], map(json.loads, arguments[1:])
     lower_priority(os.getppid())
-    devices = {int(rank): gpu for rank, _, gpu in (d.partition("=") for d in options.device)}
-    sources = [*(open_host(os.environ) if options.is_host else ()), *open_devices(devices)]
+    named = {int(rank): gpu for rank, gpu in devices.items()}
+    sources = [*(open_host(os.environ) if is_host else ()), *open_devices(named)]
     # a first reading, so that drivers are initialized before the window
     TelemetrySamples(sources).take()
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
     try:
-        samples = sample_window(sources, options.host, options.interval, options.is_host)
+        samples = sample_window(sources, host, interval_seconds, is_host)
     except RankGoneError:
         return 1
     json.dump(asdict(samples), sys.stdout)
@@ -147,16 +150,6 @@ def read_cpu_seconds() -> float:
     """Return the user and system CPU time of this process together, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-
-
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line of `Sampler`, which chooses the devices to sample."""
-    parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker.telemetry")
-    parser.add_argument("host")
-    parser.add_argument("--interval", type=float, required=True, metavar="SECONDS")
-    parser.add_argument("--is-host", action="store_true", help="sample CPUs and memory")
-    parser.add_argument("--device", action="append", default=[], metavar="LOCAL_RANK=GPU")
-    return parser.parse_args(list(arguments))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from golden import GOLDEN, assert_is_golden, assert_script_is_golden
 
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import FOLDER
-from dlperf_slurm.contract.nodes import NodeChecks, NodeWork, read_node_work
+from dlperf_slurm.contract.json_files import read_sidecar
+from dlperf_slurm.contract.nodes import NodeChecks, NodeWork
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts
@@ -52,7 +53,7 @@ def test_nodes_read_what_the_site_asked(tmp_path):
     path = tmp_path / "2n8g.node.json"
     path.write_text(render(make_site(node=NODE))["scripts/2n8g.node.json"], encoding="utf-8")
     checks = NodeChecks(devices=True, ecc=True, xid_hours=24.0, commands=("nhc -t 60",))
-    assert read_node_work(path) == NodeWork(("nvidia-smi -pm 1",), checks, 90.0, {})
+    assert read_sidecar(path, NodeWork) == NodeWork(("nvidia-smi -pm 1",), checks, 90.0, {})
 
 
 def test_every_check_of_a_site_file_is_one_of_the_nodes():

@@ -18,9 +18,9 @@ from dlperf_slurm.jobs.quoting import quote_expanding, quote_words
 from dlperf_slurm.jobs.render import render_scripts, render_verification
 from dlperf_slurm.jobs.unsupported import explain_unsupported
 from dlperf_slurm.launchers import LAUNCHERS, ShellTemplate
+from dlperf_slurm.worker.processes import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.rendezvous import KINDS
 from dlperf_slurm.worker.rendezvous.communicators import read_secret
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 RUN_DIR = Path("/shared/run")
 RENDEZVOUS = {"host_suffix": "i", "interface": "ib0"}

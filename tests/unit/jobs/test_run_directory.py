@@ -257,7 +257,10 @@ def test_task_list_that_is_missing_is_named(staged_run):
         (b"", ""),
         (b"\n \n", ""),
         (b"first\nlast\n\n", "last"),
-        (b"python: Exec format error\npython: Success\n", "python: Exec format error"),
+        (
+            b"/x: line 7: v/python: Exec format error\n/x: line 7: v/python: Success\n",
+            "v/python: Exec format error",
+        ),
         (b"first\n\0last\n\0\n", "last"),
         (b"first\n" + b"x" * 999, "x" * 200),
         (b"\xff\xfe" * 999 + b"\nlast", "last"),

@@ -32,7 +32,7 @@ from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import ScriptTable
 from dlperf_slurm.worker import external_script
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
+from dlperf_slurm.worker.processes import TIME_LIMIT_SIGNAL
 
 LOG = Path(__file__).parents[1] / "published" / "logs" / "tf_cnn_benchmarks" / "one_process.log"
 DEADLINE_SECONDS = 30

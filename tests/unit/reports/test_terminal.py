@@ -26,6 +26,16 @@ def test_no_line_is_wider_than_the_terminal(width):
     assert max(map(len, print_at(width).splitlines())) <= width
 
 
+@pytest.mark.parametrize("width", range(24, 60))
+def test_figures_of_a_sentence_are_not_broken(width):
+    stream = io.StringIO()
+    text = "the step times of two ranks vary by 5 %, and in all others by 21 to 34 % (2.5 to 3.75)"
+    PlainConsole(stream, width).print(text)
+    printed = stream.getvalue()
+    assert printed.split() == text.split()
+    assert all(figure in printed for figure in ("5 %", "21 to 34 %", "(2.5 to 3.75)"))
+
+
 def test_wide_terminal_has_each_case_in_one_line():
     assert sum(name in line for line in print_at(200).splitlines() for name in NAMES) == 3
 

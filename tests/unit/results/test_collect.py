@@ -24,7 +24,7 @@ from support.cases import vary
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.json_files import write_json
-from dlperf_slurm.contract.record import OUT_OF_MEMORY
+from dlperf_slurm.contract.record import OUT_OF_MEMORY, TERMINATED
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
@@ -136,6 +136,19 @@ def test_times_that_are_no_whole_array_are_named(staged_run, content):
 def test_missing_record_of_a_submitted_task_may_still_come(staged_run):
     journal(staged_run, SUBMITTED)
     assert_problem(collect_one(staged_run).problem, key="no record yet", says=("pending",))
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [(TERMINATED, "failed: terminated: TIMEOUT"), ("ValueError", "failed: terminated")],
+)
+def test_terminated_ranks_have_the_state_of_their_job(staged_run, error, problem):
+    task = find_task(staged_run, "1n2g")
+    record = make_failed_record(read_case(staged_run, task), reason="terminated")
+    failures = tuple(dataclasses.replace(one, error=error) for one in record.failures)
+    write_record(staged_run, task, dataclasses.replace(record, failures=failures))
+    journal(staged_run, STATE, array_task_id=task.array_task_id, state="TIMEOUT")
+    assert collect_one(staged_run).problem == problem
 
 
 def test_missing_record_has_the_last_state_that_was_seen_of_its_own_task(staged_run):

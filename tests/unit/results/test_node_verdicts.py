@@ -96,7 +96,10 @@ def test_each_node_has_its_verdict_and_the_bad_ones_come_first():
         guard_nodes([judged])
 
 
-@pytest.mark.parametrize("problem", [NOT_SUBMITTED, NO_RECORD_YET, "no record: CANCELLED (by 0)"])
+@pytest.mark.parametrize(
+    "problem",
+    [NOT_SUBMITTED, NO_RECORD_YET, "no record: CANCELLED (by 0)", "failed: terminated: CANCELLED"],
+)
 def test_node_that_ran_nothing_is_not_called_bad(problem):
     judged = judge(problems={"n1": problem})
     assert get_verdicts(judged)["n1"] == "not measured"

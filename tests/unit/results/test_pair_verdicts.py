@@ -118,6 +118,20 @@ def test_table_of_links_has_the_bad_ones_first_and_few_good_ones():
     assert len(serialize_nodes([links], [], {})["nodes"]) == 28
 
 
+def test_slow_link_of_four_nodes_is_undecided_as_more_nodes_would_tell():
+    pairs = choose_pairs(NODES[:4], 3, 0)
+    planned = make_planned_case("2n1g", repeats=BLOCKS * len(pairs), blocks=3)
+    rates = [(100 + index % 4) * (0.8 if index % 6 == 0 else 1) for index in range(18)]
+    manifest = make_manifest(nodes=pairs, cases=(planned,))
+    _, links = judge_pairs(manifest, [make_outcomes(planned, rates)])
+    (slow,) = links.nodes[links.nodes.verdict != "good"].itertuples()
+    assert (slow.node, slow.verdict) == (pairs[0].replace(",", "+"), "undecided")
+    assert "six or more" in slow.reason
+    table, _ = tabulate_nodes(links)
+    # without an interval
+    assert "to" not in table.rows[0][2].text
+
+
 def test_node_that_seems_slow_is_undecided_with_the_rounds_that_would_decide():
     pairs = choose_pairs(NODES, 3, 0)
     planned = make_planned_case("2n1g", repeats=BLOCKS * len(pairs), blocks=3)

@@ -234,12 +234,20 @@ def test_script_without_an_array_task_id_says_how_it_is_used(make):
     assert "usage: bash SCRIPT ARRAY_TASK_ID" in job.log.read_text()
 
 
+on_host_without_modules = pytest.mark.skipif(
+    subprocess.run(["bash", "-lc", "type module"], capture_output=True).returncode == 0,
+    reason="needs a host whose login shells have no command `module`",
+)
+
+
 @pytest.mark.parametrize("place", ["prepare", "activate"])
 @pytest.mark.parametrize(
     ("command", "words"),
     [
         ("run_setup true 'source /nonexistent'", "exit code 1: source /nonexistent\n"),
-        ("load_modules gcc/99", "no command 'module' on "),
+        pytest.param(
+            *("load_modules gcc/99", "no command 'module' on "), marks=on_host_without_modules
+        ),
         (
             "module() { return 3; }; load_modules gcc/99",
             "module load gcc/99 failed with exit code 3",
@@ -258,9 +266,12 @@ def test_environment_that_cannot_be_set_up_ends_the_task_before_its_launch(
     assert job.read_marker()["exit_code"] == 69
 
 
-@pytest.mark.parametrize("name", ["MODULESHOME", "LMOD_CMD", "HOME"])
-def test_modules_are_loaded_though_the_shell_did_not_export_the_command(make, name):
-    job = make(prepare="  load_modules a/1 b/2", launch="  echo $seen > seen")
+@pytest.mark.parametrize(
+    "name", ["MODULESHOME", "LMOD_CMD", pytest.param("HOME", marks=on_host_without_modules)]
+)
+@pytest.mark.parametrize("load", ["load_modules a/1", "run_setup 'module load a/1'"])
+def test_modules_are_loaded_though_the_shell_did_not_export_the_command(make, name, load):
+    job = make(prepare=f"  {load}; load_modules b/2", launch="  echo $seen > seen")
     (job.run_dir / "init").mkdir()
     defined = 'module() { seen+=" $2"; }\n'
     (job.run_dir / "init" / "bash").write_text(defined * (name != "HOME"))
@@ -268,6 +279,12 @@ def test_modules_are_loaded_though_the_shell_did_not_export_the_command(make, na
     place = {"MODULESHOME": "", "LMOD_CMD": "/libexec/lmod", "HOME": ""}[name]
     assert job.run(**{name: f"{job.run_dir}{place}"}) == 0
     assert job.read("seen") == "a/1 b/2\n"
+
+
+def test_last_words_of_a_failed_setup_are_of_what_failed_first(make):
+    job = make(prepare="  run_setup 'ls /nonexistent'", activate="  echo 'no module b/2' >&2")
+    assert job.run() == 69
+    assert job.read("err").endswith("setup line failed with exit code 2: ls /nonexistent\n")
 
 
 FASTEST = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}

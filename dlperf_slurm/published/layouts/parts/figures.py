@@ -65,7 +65,8 @@ def make_run_figures(results: Results) -> "DataFrame":
     cases, repeats = results.cases, results.frames.repeats
     cases = cases[cases.global_batch_size == 0]
     notes = results.notes[results.notes.scope.isin((CASE, DOUBT))]
-    notes = notes.groupby("case_id").note.agg(tuple).to_dict()
+    # as objects: with pyarrow, pandas makes lists of Arrow from tuples
+    notes = notes.note.astype(object).groupby(notes.case_id).agg(tuple).to_dict()
     measured = repeats[repeats.samples_per_s.notna()].groupby("case_id")
     means = measured[[*MEANS]].mean().rename(columns=MEANS).reindex(cases.case_id)
     # none if a seed did not reach its target
@@ -79,7 +80,7 @@ def make_run_figures(results: Results) -> "DataFrame":
         cases.assign(
             framework=[*names],
             source=cases.script.replace(WORKER, OUR_SOURCE),
-            topology=cases.topology.map(parse_topology),
+            topology=[*map(parse_topology, cases.topology)],
             batch_sizes=cases.batch_sizes_measured.str.replace(" ", " and "),
             # for a batch-size search: its first size
             batch_group=cases.batch_size_per_device.str.partition(" ->")[0],

@@ -67,7 +67,7 @@ class MaskedTokenHead:
         return self.decoder(scope, y)
 
 
-class Bert:
+class Model:
     """BERT for pre-training, with a masked-token head and a next-sentence head.
 
     Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are as
@@ -98,10 +98,6 @@ class Bert:
 def gelu(x: Array) -> Array:
     """Compute the exact GELU, by erf; JAX's own default is the tanh approximation."""
     return jax.nn.gelu(x, approximate=False)
-
-
-def build_model(definition: Definition) -> Bert:
-    return Bert(definition)
 
 
 def compute_loss(

@@ -12,7 +12,6 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.nvml import list_seen, list_visible, load_nvml
 
@@ -67,12 +66,6 @@ def join_process_group(rank_info: RankInfo) -> None:
     # So do it before the model is compiled, which may take the ranks unlike times. Later
     # collectives wait for longer.
     multihost_utils.sync_global_devices("connect")
-
-
-def read_device_name(device: jax.Device) -> str:
-    if device.platform == "cpu":
-        return host.read_cpu_name()
-    return str(device.device_kind)
 
 
 def read_versions(device: jax.Device) -> Dict[str, str]:

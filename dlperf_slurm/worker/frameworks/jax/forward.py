@@ -103,7 +103,7 @@ class Forward:
         self._work = work
         self._split_axes = axes if is_sharded(case) else None
         self._is_checkpointed = case.axes.activation_checkpointing
-        self.model = work.builder.build_model(work.definition)
+        self.model = work.builder.Model(work.definition)
         self.compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
         self._gather = choose_gather(case)
         self._layout = LAYOUTS[case.axes.memory_format]

@@ -112,7 +112,7 @@ class Layer:
         return x + self.down(scope, jax.nn.silu(self.gate(scope, y)) * self.up(scope, y)), cache
 
 
-class Llama:
+class Model:
     """LLaMA: input_ids int32 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -154,10 +154,6 @@ class Llama:
             x, grown = layer(scope, x, cosine, sine, own, position)
             filled.append(grown)
         return self.head(scope, self.normalization(scope, x[:, -1])), filled
-
-
-def build_model(definition: Definition) -> Llama:
-    return Llama(definition)
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:

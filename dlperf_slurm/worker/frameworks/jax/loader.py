@@ -2,32 +2,26 @@
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Iterator, Sequence
 
 import numpy
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.annotations import Arrays
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import (
     KeyedSamples,
     collate,
     narrow_integers,
     spread_labels,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dlperf_slurm.worker.datasets import Dataset
-
-    Batch = Dict[str, NDArray[Any]]
+from dlperf_slurm.worker.session import Keys
 
 # JAX must not be imported here: Grain's worker processes import this module and need no device.
 IMAGE_LAYOUT = "NCHW"
 
-Key = Tuple[int, int]
 
-
-def prepare_batch(batch: "Batch", image_layout: str, classes: int) -> "Batch":
+def prepare_batch(batch: Arrays, image_layout: str, classes: int) -> Arrays:
     """Convert a batch, name -> array, to this layout of images ("NHWC") and 32-bit integers.
 
     If `classes` is not 0, labels become class probabilities [..., classes].
@@ -48,11 +42,11 @@ def transpose(values: Any, layout: str, new_layout: str) -> Any:
 
 def open_loader(
     case: Case,
-    dataset: "Dataset",
-    order: Sequence[Sequence[Key]],
+    dataset: Dataset,
+    order: Sequence[Keys],
     image_layout: str,
     classes: int,
-) -> "Iterator[Batch]":
+) -> Iterator[Arrays]:
     """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
 
     Batches are as of `prepare_batch`. Grain spawns (not forks) its worker processes.
@@ -74,6 +68,6 @@ def open_loader(
     return read_batches(batches.to_iter_dataset(reading).mp_prefetch(workers))
 
 
-def read_batches(dataset: Any) -> "Iterator[Batch]":
+def read_batches(dataset: Any) -> Iterator[Arrays]:
     with closing(iter(dataset)) as iterator:
         yield from iterator

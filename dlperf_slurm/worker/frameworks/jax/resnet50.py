@@ -47,7 +47,7 @@ class Bottleneck:
         return jax.nn.relu(y + (x if self.shortcut is None else self.shortcut(scope, x)))
 
 
-class ResNet50:
+class Model:
     """ResNet-50: images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -63,10 +63,6 @@ class ResNet50:
         for block in self.blocks:
             x = scope.run(block, x)
         return self.classifier(scope, x.mean(scope.image_axes))
-
-
-def build_model(definition: Definition) -> ResNet50:
-    return ResNet50(definition)
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:

@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 import jax
 import numpy
@@ -13,6 +13,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.jax.compilation_cache import CompilationCache
 from dlperf_slurm.worker.frameworks.jax.device import (
@@ -24,7 +25,6 @@ from dlperf_slurm.worker.frameworks.jax.device import (
     make_mesh,
     pin,
     place,
-    read_device_name,
     read_own,
     read_versions,
     take_own,
@@ -49,9 +49,6 @@ from dlperf_slurm.worker.frameworks.jax.sharding import (
 from dlperf_slurm.worker.frameworks.jax.training import Training
 from dlperf_slurm.worker.work import Work
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
-
 KERNEL_LAYOUT = "OIHW"
 # the device's own generator: JAX's default, threefry, is slower
 DROPOUT_GENERATOR = "rbg"
@@ -73,7 +70,7 @@ class JaxSession:
         self._classes = work.classes
         self._device = mesh.local_devices[0]
         self._mesh, self._own_mesh = mesh, Mesh([self._device], (RANKS,))
-        self.device_name = read_device_name(self._device)
+        self.device_name = "" if case.device == "cpu" else str(self._device.device_kind)
         self.versions = read_versions(self._device)
         self._inputs = work.inputs
         weights, self._split_axes = place_weights(case, work, mesh)
@@ -128,7 +125,7 @@ class JaxSession:
     def load(self, staged: Arrays) -> None:
         self._batch = load_batch(staged, self._mesh)
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Arrays]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Arrays]:
         batches = open_loader(self._case, dataset, order, self._image_layout, self._classes)
         return (pin(batch, self._device) for batch in batches)
 

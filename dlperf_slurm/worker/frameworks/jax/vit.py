@@ -35,7 +35,7 @@ class Layer:
         return x + self.output(scope, jax.nn.gelu(y, approximate=False))
 
 
-class VisionTransformer:
+class Model:
     """ViT: images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -53,10 +53,6 @@ class VisionTransformer:
         for layer in self.layers:
             x = scope.run(layer, x)
         return self.classifier(scope, self.normalization(scope, x[:, 0]))
-
-
-def build_model(definition: Definition) -> VisionTransformer:
-    return VisionTransformer(definition)
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:

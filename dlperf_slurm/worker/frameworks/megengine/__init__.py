@@ -4,17 +4,12 @@ Written for MegEngine 1.13; not tested on GPUs. Its wheel is built for CUDA 10.1
 up to Turing (sm_75) and PTX for newer ones.
 """
 
-from typing import TYPE_CHECKING
-
 from dlperf_slurm.contract.axes import DYNAMIC, FOLDER, PIPELINE, TRAIN
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
+from dlperf_slurm.worker.frameworks import OF_ALL, RankInfo, list_builders
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
 from dlperf_slurm.worker.support import Not, Unsupported
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -58,7 +53,7 @@ UNSUPPORTED = (
 OUT_OF_MEMORY = OutOfMemory(("failed to malloc", "failed to alloc", "out of memory"))
 
 
-def prepare(case: "Case", rank_info: "RankInfo") -> None:
+def prepare(case: Case, rank_info: RankInfo) -> None:
     """Bind this rank to its own CPUs, before MegEngine is imported."""
     if case.device == "cpu":
         # MegEngine's interpreter thread and its waiting threads keep cores busy beside the one that

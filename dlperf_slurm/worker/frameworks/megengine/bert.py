@@ -65,7 +65,7 @@ class MaskedTokenHead(nn.Module):
         return self.decoder(self.normalization(F.gelu(self.transform(gathered))))
 
 
-class Bert(nn.Module):
+class Model(nn.Module):
     """BERT for pre-training, with a masked-token head and a next-sentence head.
 
     Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are as
@@ -92,10 +92,6 @@ class Bert(nn.Module):
             x = layer(x)
         pooled = F.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
-
-
-def build_model(definition: Definition) -> nn.Module:
-    return Bert(definition)
 
 
 def compute_loss(

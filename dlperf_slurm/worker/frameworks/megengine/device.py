@@ -7,7 +7,7 @@ import numpy
 from megengine import Parameter, Tensor
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker import host, models
+from dlperf_slurm.worker import models
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.weights import match_weights
 
@@ -19,12 +19,6 @@ def choose_gpu(rank_info: RankInfo) -> int:
             "MegEngine sees no GPU; check the driver, CUDA_VISIBLE_DEVICES and the build"
         )
     return rank_info.choose_gpu(count)
-
-
-def read_device_name(device: str) -> str:
-    if device == "cpu0":
-        return host.read_cpu_name()
-    return str(mge.device.get_cuda_device_property(int(device[len("gpu") :])).name)
 
 
 def read_versions(case: Case) -> Dict[str, str]:
@@ -54,8 +48,3 @@ def read_arrays(
         name: numpy.array(tensors[name].numpy(), numpy.float32).reshape(shape)
         for name, shape, *_ in definitions
     }
-
-
-def count_parameters(parameters: Dict[str, Parameter]) -> int:
-    """Return the number of trainable scalars; a tied weight counts once."""
-    return sum(int(numpy.prod(parameter.shape)) for parameter in parameters.values())

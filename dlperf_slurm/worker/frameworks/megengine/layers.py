@@ -1,5 +1,7 @@
 """Layers and losses that several models share and MegEngine does not have as needed."""
 
+from typing import Any, Dict
+
 import numpy
 from megengine import Parameter, Tensor
 from megengine import functional as F
@@ -47,11 +49,12 @@ class RMSNorm(nn.Module):
         return x / F.sqrt(mean_square + self.epsilon) * self.weight
 
 
-def compute_class_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+def compute_class_loss(definition: Any, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
     """Return the mean cross-entropy of logits [batch, classes].
 
-    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
+    labels, smoothing = batch["labels"], definition.label_smoothing
     if labels.ndim == 1:
         return F.nn.cross_entropy(logits, labels, label_smooth=smoothing)
     log_probabilities = F.logsoftmax(logits.astype("float32"), axis=1)

@@ -1,6 +1,6 @@
 """LLaMA pre-training in MegEngine, from the framework-neutral definition."""
 
-from typing import Dict, NamedTuple
+from typing import Dict
 
 from megengine import Tensor
 from megengine import functional as F
@@ -13,22 +13,12 @@ from dlperf_slurm.worker.models.llama import Definition
 MASKED_OUT_SCORE = -1e4
 
 
-class Places(NamedTuple):
-    """The position-dependent inputs of attention.
-
-    `cosine` and `sine` [length, 1, head_size / 2] are the rotary position embedding. `mask`
-    [length, length] is added to the attention scores.
-    """
-
-    cosine: Tensor
-    sine: Tensor
-    mask: Tensor
-
-
 class Attention(nn.Module):
     """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    The query heads of a group are rows of one matrix product with their shared key head.
+    The query heads of a group are rows of one matrix product with their shared key head. `cosine`
+    and `sine` [length, 1, head_size / 2] are the rotary position embedding. `mask` [length, length]
+    is added to the attention scores.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -41,20 +31,20 @@ class Attention(nn.Module):
         self.value = nn.Linear(hidden, kv_size, bias=False)
         self.output = nn.Linear(hidden, hidden, bias=False)
 
-    def forward(self, x: Tensor, places: Places) -> Tensor:
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Tensor) -> Tensor:
         batch_size, length, hidden = x.shape
         kv_heads, size = self.kv_heads, self.head_size
         group = self.heads // kv_heads
         query = self.query(x).reshape(batch_size, length, self.heads, size)
-        query = rotate(query, places) * size**-0.5
+        query = rotate(query, cosine, sine) * size**-0.5
         query = query.transpose(0, 2, 1, 3).reshape(batch_size, kv_heads, group * length, size)
         key, value = (
             projection(x).reshape(batch_size, length, kv_heads, size)
             for projection in (self.key, self.value)
         )
-        key = rotate(key, places).transpose(0, 2, 1, 3)
+        key = rotate(key, cosine, sine).transpose(0, 2, 1, 3)
         scores = F.matmul(query, key, transpose_b=True)
-        scores = scores.reshape(batch_size, kv_heads, group, length, length) + places.mask
+        scores = scores.reshape(batch_size, kv_heads, group, length, length) + mask
         weights = F.softmax(scores, axis=-1)
         weights = weights.reshape(batch_size, kv_heads, group * length, length)
         y = F.matmul(weights, value.transpose(0, 2, 1, 3))
@@ -62,9 +52,9 @@ class Attention(nn.Module):
         return self.output(y.reshape(batch_size, length, hidden))
 
 
-def rotate(x: Tensor, places: Places) -> Tensor:
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
-    cosine, sine = places.cosine.astype(x.dtype), places.sine.astype(x.dtype)
+    cosine, sine = cosine.astype(x.dtype), sine.astype(x.dtype)
     first, second = F.split(x, 2, axis=3)
     return F.concat((first * cosine - second * sine, second * cosine + first * sine), axis=3)
 
@@ -83,13 +73,13 @@ class Layer(nn.Module):
         self.up = nn.Linear(hidden, inner, bias=False)
         self.down = nn.Linear(inner, hidden, bias=False)
 
-    def forward(self, x: Tensor, places: Places) -> Tensor:
-        x = x + self.attention(self.attention_normalization(x), places)
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_normalization(x), cosine, sine, mask)
         y = self.feed_forward_normalization(x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
-class Llama(nn.Module):
+class Model(nn.Module):
     """LLaMA: input_ids int32 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -104,10 +94,10 @@ class Llama(nn.Module):
         self.cosine, self.sine = (Tensor(table[:, None, :]) for table in definition.make_rotation())
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        places = Places(self.cosine, self.sine, make_causal_mask(input_ids.shape[1]))
+        mask = make_causal_mask(input_ids.shape[1])
         x = self.embedding(input_ids)
         for layer in self.layers:
-            x = layer(x, places)
+            x = layer(x, self.cosine, self.sine, mask)
         return self.head(self.normalization(x))
 
 
@@ -116,10 +106,6 @@ def make_causal_mask(length: int) -> Tensor:
     positions = F.arange(length)
     is_later = F.expand_dims(positions, axis=1) < positions
     return is_later.astype("float32") * MASKED_OUT_SCORE
-
-
-def build_model(definition: Definition) -> nn.Module:
-    return Llama(definition)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

@@ -1,22 +1,16 @@
 """Sample keys in order -> MegEngine's DataLoader over the samples: batches of NumPy arrays."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence
 
 import megengine as mge
 from megengine.data import Collator, DataLoader, MapSampler
 from megengine.data.dataset import Dataset as MegEngineDataset
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.annotations import Arrays
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dlperf_slurm.worker.datasets import Dataset
-
-    Batch = Dict[str, NDArray[Any]]
-
-Key = Tuple[int, int]
+from dlperf_slurm.worker.session import Keys
 
 
 def make_tensors(batch: Dict[str, Any]) -> Dict[str, mge.Tensor]:
@@ -31,11 +25,11 @@ class Samples(KeyedSamples, MegEngineDataset):
 class Order(MapSampler):
     """Sampler that yields the batches of keys in the given order."""
 
-    def __init__(self, dataset: Samples, order: Sequence[Sequence[Key]]) -> None:
+    def __init__(self, dataset: Samples, order: Sequence[Keys]) -> None:
         super().__init__(dataset, batch_size=len(order[0]), world_size=1, rank=0)
         self._order = order
 
-    def __iter__(self) -> Iterator[List[Key]]:
+    def __iter__(self) -> Iterator[Keys]:
         return map(list, self._order)
 
     def __len__(self) -> int:
@@ -45,7 +39,7 @@ class Order(MapSampler):
 class Joined(Collator):
     """Collator that stacks samples into a batch."""
 
-    def apply(self, samples: "List[Batch]") -> "Batch":
+    def apply(self, samples: List[Arrays]) -> Arrays:
         return collate(samples)
 
 
@@ -56,9 +50,7 @@ class Loader(DataLoader):
         """Do nothing: MegEngine's check reads a file that does not exist with cgroup v2."""
 
 
-def open_loader(
-    case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
-) -> "Iterator[Batch]":
+def open_loader(case: Case, dataset: Dataset, order: Sequence[Keys]) -> Iterator[Arrays]:
     """Yield a batch (name -> array) per list of keys (epoch, index); workers are two batches ahead.
 
     MegEngine can only fork its workers. That is safe, because they only read samples and copy

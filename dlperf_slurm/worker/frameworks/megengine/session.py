@@ -1,6 +1,6 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Sequence
+from typing import Any, Callable, Dict, Iterator, Sequence
 
 import megengine as mge
 import numpy
@@ -12,14 +12,13 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import narrow_integers, spread_labels
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.megengine.device import (
     choose_gpu,
-    count_parameters,
     load_weights,
     read_arrays,
-    read_device_name,
     read_versions,
 )
 from dlperf_slurm.worker.frameworks.megengine.loader import make_tensors
@@ -28,12 +27,8 @@ from dlperf_slurm.worker.frameworks.megengine.training import (
     make_average,
     make_optimizer,
     make_scaler,
-    set_learning_rate,
 )
 from dlperf_slurm.worker.work import Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 
 class MegEngineSession:
@@ -42,9 +37,9 @@ class MegEngineSession:
     MegEngine has no device events, so `step` returns when the step has ended.
     """
 
-    def __init__(self, case: Case, rank_info: RankInfo, device: str, server: Any) -> None:
+    def __init__(self, case: Case, rank_info: RankInfo, device_name: str, server: Any) -> None:
         work = Work(case, rank_info, __package__)
-        model = work.builder.build_model(work.definition)
+        model = work.builder.Model(work.definition)
         # a tied weight occurs once, under its first name
         parameters = dict(model.named_parameters())
         load_weights(parameters, work.generate_weights())
@@ -53,8 +48,8 @@ class MegEngineSession:
         self._classes = work.classes
         self._batch = make_tensors(self.stage(work.make_batch()))
 
-        self.parameter_count = count_parameters(parameters)
-        self.device_name = read_device_name(device)
+        self.parameter_count = sum(int(numpy.prod(p.shape)) for p in parameters.values())
+        self.device_name = device_name
         self.versions = read_versions(case)
         self._is_training = case.axes.mode == TRAIN
         self._is_cuda = case.device == "cuda"
@@ -154,14 +149,15 @@ class MegEngineSession:
         for name, tensor in make_tensors(staged).items():
             self._batch[name][...] = tensor
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
         # the loader module needs Plasma
         from dlperf_slurm.worker.frameworks.megengine.loader import open_loader
 
         return map(self.stage, open_loader(self._case, dataset, order))
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        set_learning_rate(self._optimizer, learning_rate)
+        for group in self._optimizer.param_groups:
+            group["lr"][...] = mge.Tensor(numpy.float32(learning_rate))
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         tensors = make_tensors(self.stage(batch))
@@ -252,10 +248,10 @@ def start_session(case: Case, rank_info: RankInfo) -> MegEngineSession:
         # devices are for inference: with them the backward pass of a convolution took more CPU time
         # and was no faster.
         mge.set_default_device("cpu0")
-        return MegEngineSession(case, rank_info, "cpu0", None)
+        return MegEngineSession(case, rank_info, "", None)
     index = choose_gpu(rank_info)
-    device = f"gpu{index}"
-    mge.set_default_device(device)
+    mge.set_default_device(f"gpu{index}")
     mge.config.benchmark_kernel = True
     server = join_process_group(rank_info, index) if rank_info.world_size > 1 else None
-    return MegEngineSession(case, rank_info, device, server)
+    name = str(mge.device.get_cuda_device_property(index).name)
+    return MegEngineSession(case, rank_info, name, server)

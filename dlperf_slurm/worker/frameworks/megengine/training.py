@@ -27,11 +27,6 @@ def make_optimizer(
     return optimizer
 
 
-def set_learning_rate(optimizer: optim.Optimizer, learning_rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"][...] = mge.Tensor(numpy.float32(learning_rate))
-
-
 def group_by_decay(
     parameters: Dict[str, Parameter],
     definitions: Iterable[models.Parameter],

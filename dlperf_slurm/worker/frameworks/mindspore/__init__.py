@@ -4,17 +4,13 @@ Written for MindSpore 2.10; not tested on GPUs.
 """
 
 import os
-from typing import TYPE_CHECKING
 
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
+from dlperf_slurm.worker.frameworks import OF_ALL, RankInfo, list_builders
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
 from dlperf_slurm.worker.support import needs_gpu
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -39,7 +35,7 @@ OUT_OF_MEMORY = OutOfMemory(
 )
 
 
-def prepare(case: "Case", rank_info: "RankInfo") -> None:
+def prepare(case: Case, rank_info: RankInfo) -> None:
     """Bind this rank to its own CPUs, and set variables that MindSpore reads when imported."""
     if case.device == "cpu":
         # a graph runs in three threads at once, whatever thread number MindSpore is given

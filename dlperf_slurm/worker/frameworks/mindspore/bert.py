@@ -75,7 +75,7 @@ class MaskedTokenHead(nn.Cell):
         return self.decoder(self.normalization(transformed))
 
 
-class Bert(nn.Cell):
+class Model(nn.Cell):
     """BERT for pre-training, with a masked-token head and a next-sentence head.
 
     Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
@@ -102,10 +102,6 @@ class Bert(nn.Cell):
             x = layer(x)
         pooled = ops.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
-
-
-def build_model(definition: Definition) -> nn.Cell:
-    return Bert(definition)
 
 
 def compute_loss(

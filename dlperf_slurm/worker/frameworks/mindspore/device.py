@@ -38,8 +38,3 @@ def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, 
 def to_numpy(tensor: Tensor) -> Any:
     """Return a copy of a tensor as a float32 NumPy array."""
     return numpy.array(tensor.asnumpy(), numpy.float32)
-
-
-def count_parameters(parameters: Dict[str, Parameter]) -> int:
-    """Return the number of trainable scalars; a tied weight counts once."""
-    return sum(parameter.size for parameter in parameters.values())

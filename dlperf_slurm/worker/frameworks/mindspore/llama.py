@@ -99,7 +99,7 @@ class TiedHead(nn.Cell):
         return ops.matmul(x, self.weight.T)
 
 
-class Llama(nn.Cell):
+class Model(nn.Cell):
     """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -122,10 +122,6 @@ class Llama(nn.Cell):
         for layer in self.layers:
             x = layer(x, self.cosine, self.sine, mask)
         return self.head(self.normalization(x))
-
-
-def build_model(definition: Definition) -> nn.Cell:
-    return Llama(definition)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

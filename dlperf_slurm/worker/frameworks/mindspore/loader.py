@@ -1,26 +1,20 @@
 """Sample keys in order -> MindSpore's GeneratorDataset over the samples: NumPy batches."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 from mindspore import dataset as pipelines
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.annotations import Array, Arrays
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import collate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dlperf_slurm.worker.datasets import Dataset
-
-Key = Tuple[int, int]
+from dlperf_slurm.worker.session import Keys
 
 
 class Batches:
     """Whole batches by number, so that the parallel readers also collate their samples."""
 
-    def __init__(
-        self, dataset: "Dataset", order: Sequence[Sequence[Key]], names: List[str]
-    ) -> None:
+    def __init__(self, dataset: Dataset, order: Sequence[Keys], names: List[str]) -> None:
         self._dataset = dataset
         self._order = order
         self._names = names
@@ -28,15 +22,13 @@ class Batches:
     def __len__(self) -> int:
         return len(self._order)
 
-    def __getitem__(self, number: int) -> "Tuple[NDArray[Any], ...]":
+    def __getitem__(self, number: int) -> Tuple[Array, ...]:
         keys = self._order[number]
         batch = collate([self._dataset.read_sample(index, epoch) for epoch, index in keys])
         return tuple(batch[name] for name in self._names)
 
 
-def open_loader(
-    case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
-) -> "Iterator[Dict[str, NDArray[Any]]]":
+def open_loader(case: Case, dataset: Dataset, order: Sequence[Keys]) -> Iterator[Arrays]:
     """Yield a batch, name -> array, for each list of sample keys (epoch, index) in `order`.
 
     One reader (`data_workers` of the case) is a thread, several readers are processes. These are

@@ -57,7 +57,7 @@ class Bottleneck(nn.Cell):
         return ops.relu(y + self.shortcut(x))
 
 
-class ResNet50(nn.Cell):
+class Model(nn.Cell):
     """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -73,10 +73,6 @@ class ResNet50(nn.Cell):
         x = self.pool(ops.relu(self.stem(images)))
         x = self.blocks(x)
         return self.classifier(x.mean((2, 3)))
-
-
-def build_model(definition: Definition) -> nn.Cell:
-    return ResNet50(definition)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, Sequence, Tuple
 
 import mindspore as ms
 from mindspore import Tensor
@@ -11,10 +11,10 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import ending, host
 from dlperf_slurm.worker.clock import EventClock, HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import spread_labels
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.mindspore.device import (
-    count_parameters,
     find_parameters,
     load_weights,
     to_numpy,
@@ -30,9 +30,6 @@ from dlperf_slurm.worker.frameworks.mindspore.training import (
 )
 from dlperf_slurm.worker.work import Work
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
-
 
 class MindSporeSession:
     """MindSpore's implementation of `worker.session.Session`."""
@@ -41,7 +38,7 @@ class MindSporeSession:
         work = Work(case, rank_info, __package__)
         # dropout layers read the seed when they are built
         ms.set_seed(work.dropout_seed)
-        model = work.builder.build_model(work.definition)
+        model = work.builder.Model(work.definition)
         self._parameters = find_parameters(model)
         load_weights(self._parameters, work.generate_weights())
         self._work = work
@@ -51,8 +48,10 @@ class MindSporeSession:
         self._inputs = work.inputs
         self.load(self.stage(work.make_batch()))
 
-        self.parameter_count = count_parameters(self._parameters)
-        self.device_name = read_device_name(case)
+        self.parameter_count = sum(parameter.size for parameter in self._parameters.values())
+        self.device_name = ""
+        if self._is_cuda:
+            self.device_name = str(ms.hal.get_device_name(ms.get_context("device_id")))
         self.versions = read_versions()
         self._model = model
         self._forward = make_forward(case, work, model)
@@ -119,7 +118,7 @@ class MindSporeSession:
         # mutable: otherwise a graph takes the batch as a constant and is compiled for each batch
         self._batch = ms.mutable({name: make(values) for name, values in staged.items()})
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
         return map(self.stage, open_loader(self._case, dataset, order))
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -215,12 +214,6 @@ def choose_device(case: Case, rank_info: RankInfo) -> None:
     # MindSpore's own default allows TF32 in convolutions only
     gpu.op_precision.conv_allow_tf32(case.axes.precision == "tf32")
     gpu.op_precision.matmul_allow_tf32(case.axes.precision == "tf32")
-
-
-def read_device_name(case: Case) -> str:
-    if case.device == "cuda":
-        return str(ms.hal.get_device_name(ms.get_context("device_id")))
-    return host.read_cpu_name()
 
 
 def read_versions() -> Dict[str, str]:

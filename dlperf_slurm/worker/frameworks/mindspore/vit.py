@@ -27,7 +27,7 @@ class Layer(nn.Cell):
         return x + self.output(ops.gelu(y, approximate="none"))
 
 
-class VisionTransformer(nn.Cell):
+class Model(nn.Cell):
     """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -51,10 +51,6 @@ class VisionTransformer(nn.Cell):
         for layer in self.layers:
             x = layer(x)
         return self.classifier(self.normalization(x[:, 0]))
-
-
-def build_model(definition: Definition) -> nn.Cell:
-    return VisionTransformer(definition)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

@@ -4,17 +4,14 @@ Written for MXNet 1.9.1, the last release; not tested on GPUs.
 """
 
 import os
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from dlperf_slurm.contract.axes import DYNAMIC, PARAMETER_SERVER, TRAIN
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
+from dlperf_slurm.worker.frameworks import OF_ALL, RankInfo, list_builders
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
 from dlperf_slurm.worker.support import Unsupported, needs_gpu
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -63,7 +60,7 @@ OUT_OF_MEMORY = OutOfMemory(
 )
 
 
-def find_lack_of_cpu(case: "Case") -> Optional[str]:
+def find_lack_of_cpu(case: Case) -> Optional[str]:
     """Return a message if the case needs a CPU feature that this host lacks, or None.
 
     A login node cannot check this.
@@ -76,7 +73,7 @@ def find_lack_of_cpu(case: "Case") -> Optional[str]:
     return None
 
 
-def prepare(case: "Case", rank_info: "RankInfo") -> None:
+def prepare(case: Case, rank_info: RankInfo) -> None:
     """Set the environment variables that MXNet reads when it is imported.
 
     Raises RuntimeError if the CPU lacks a feature that the case needs.
@@ -87,7 +84,7 @@ def prepare(case: "Case", rank_info: "RankInfo") -> None:
     set_environment(case)
 
 
-def set_environment(case: "Case") -> None:
+def set_environment(case: Case) -> None:
     """Set the environment variables that MXNet and its libraries read when they are loaded."""
     # threads within an operator, and operators at the same time
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)

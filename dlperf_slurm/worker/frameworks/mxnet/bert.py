@@ -72,7 +72,7 @@ class MaskedTokenHead(HybridBlock):
         return self.decoder(self.normalization(compute_gelu(F, self.transform(gathered))))
 
 
-class Bert(HybridBlock):
+class Model(HybridBlock):
     """BERT for pre-training, with a masked-token head and a next-sentence head.
 
     Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are as
@@ -103,10 +103,6 @@ class Bert(HybridBlock):
         first = F.slice_axis(x, axis=1, begin=0, end=1).reshape(shape=(0, -1))
         pooled = F.tanh(self.pooler(first))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
-
-
-def build_model(definition: Definition) -> HybridBlock:
-    return Bert(definition)
 
 
 def compute_loss(

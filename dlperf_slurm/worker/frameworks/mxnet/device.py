@@ -6,7 +6,6 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock, Parameter
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.horovod import read_horovod_version
 from dlperf_slurm.worker.weights import match_weights
@@ -24,12 +23,6 @@ def choose_device(case: Case, rank_info: RankInfo) -> mx.Context:
             "MXNet sees no GPU; its build for GPUs is a package of its own, such as mxnet-cu112"
         )
     return mx.gpu(rank_info.choose_gpu(count))
-
-
-def read_device_name(device: mx.Context) -> str:
-    if device.device_type == "cpu":
-        return host.read_cpu_name()
-    return str(device)
 
 
 def read_versions(case: Case) -> Dict[str, str]:
@@ -62,8 +55,3 @@ def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, 
     """
     for _, parameter, values in match_weights(parameters, weights):
         parameter.set_data(mx.nd.array(values))
-
-
-def count_parameters(parameters: Dict[str, Parameter]) -> int:
-    """Return the number of trainable scalars; a tied weight counts once."""
-    return sum(parameter.data().size for parameter in parameters.values())

@@ -90,7 +90,7 @@ class Layer(HybridBlock):
         return x + self.down(gate * F.sigmoid(gate) * self.up(y))
 
 
-class Llama(HybridBlock):
+class Model(HybridBlock):
     """LLaMA: input_ids int32 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -115,10 +115,6 @@ class Llama(HybridBlock):
         for layer in self.layers:
             x = layer(x, cosine, sine, lengths)
         return self.head(self.normalization(x))
-
-
-def build_model(definition: Definition) -> HybridBlock:
-    return Llama(definition)
 
 
 def compute_loss(

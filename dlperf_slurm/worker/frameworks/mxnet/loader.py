@@ -1,17 +1,15 @@
 """Sample keys in order -> Gluon's DataLoader over the samples: MXNet arrays in host memory."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, Sequence
 
 import mxnet as mx
 from mxnet.gluon.data import DataLoader
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
+from dlperf_slurm.worker.session import Keys
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
-
-Key = Tuple[int, int]
 Arrays = Dict[str, mx.nd.NDArray]
 # int32: the oneDNN casts that AMP inserts into a hybridized model do not support int64
 INPUT_TYPES = {"float32": "float32", "int64": "int32"}
@@ -30,7 +28,7 @@ def collate_shared(samples: Sequence[Dict[str, Any]]) -> Arrays:
     return make_arrays(collate(samples), mx.Context("cpu_shared", 0))
 
 
-def open_loader(case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]) -> Iterator[Arrays]:
+def open_loader(case: Case, dataset: Dataset, order: Sequence[Keys]) -> Iterator[Arrays]:
     """Yield a batch, name -> MXNet array in shared host memory, per list of keys (epoch, index).
 
     The worker processes live as long as the iterator. They are forked, which MXNet supports: it

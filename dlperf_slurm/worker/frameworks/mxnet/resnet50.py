@@ -59,7 +59,7 @@ class Bottleneck(HybridBlock):
         return rectify(F, y + self.shortcut(x))
 
 
-class ResNet50(HybridBlock):
+class Model(HybridBlock):
     """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -75,10 +75,6 @@ class ResNet50(HybridBlock):
         x = F.Pooling(x, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="max")
         x = self.blocks(x)
         return self.classifier(F.mean(x, axis=(2, 3)))
-
-
-def build_model(definition: Definition) -> HybridBlock:
-    return ResNet50(definition)
 
 
 def compute_loss(

@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 import gc
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 import mxnet as mx
 from mxnet import autograd
@@ -11,13 +11,12 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.mxnet.device import (
     choose_device,
-    count_parameters,
     find_parameters,
     load_weights,
-    read_device_name,
     read_versions,
 )
 from dlperf_slurm.worker.frameworks.mxnet.loader import Arrays, make_arrays, open_loader
@@ -30,9 +29,6 @@ from dlperf_slurm.worker.frameworks.mxnet.training import (
 from dlperf_slurm.worker.nvml import read_own_memory_bytes
 from dlperf_slurm.worker.work import Work
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
-
 AMP_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 
@@ -44,7 +40,7 @@ class MXNetSession:
 
     def __init__(self, case: Case, rank_info: RankInfo, device: mx.Context) -> None:
         work = Work(case, rank_info, __package__)
-        model = work.builder.build_model(work.definition)
+        model = work.builder.Model(work.definition)
         self._parameters = find_parameters(model)
         self._is_training = case.axes.mode == TRAIN
         for parameter in self._parameters.values():
@@ -55,8 +51,8 @@ class MXNetSession:
         if case.axes.compiler == "hybridize":
             model.hybridize(static_alloc=True, static_shape=True)
 
-        self.parameter_count = count_parameters(self._parameters)
-        self.device_name = read_device_name(device)
+        self.parameter_count = sum(p.data().size for p in self._parameters.values())
+        self.device_name = "" if device.device_type == "cpu" else str(device)
         self.versions = read_versions(case)
         self._case = case
         self._device = device
@@ -132,7 +128,7 @@ class MXNetSession:
         self._batch = {name: array.copyto(self._device) for name, array in staged.items()}
         self._inputs = self._work.take_inputs(self._batch)
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Arrays]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Arrays]:
         return open_loader(self._case, dataset, order)
 
     def set_learning_rate(self, learning_rate: float) -> None:

@@ -152,7 +152,10 @@ def join_ranks(
 ) -> Ranks:
     """Join the ranks, by Horovod or parameter servers, and make Gluon's trainer for them."""
     if case.axes.gradient_sync == "horovod":
-        trainer = make_horovod_trainer(rank_info, parameters, optimizer)
+        import horovod.mxnet as hvd
+
+        join_horovod(hvd, rank_info)
+        trainer = hvd.DistributedTrainer(parameters, optimizer)
         return Ranks(trainer, trainer.allreduce_grads, WatchedServers([]))
     # Trainer only sums over the ranks; it takes the factor for the mean from the optimizer
     optimizer.rescale_grad /= rank_info.world_size
@@ -172,15 +175,6 @@ def join_ranks(
     if is_on_servers:
         return Ranks(trainer, ServerSums(trainer), servers)
     return Ranks(trainer, trainer.allreduce_grads, servers)
-
-
-def make_horovod_trainer(
-    rank_info: RankInfo, parameters: Dict[str, Parameter], optimizer: Any
-) -> Trainer:
-    import horovod.mxnet as hvd
-
-    join_horovod(hvd, rank_info)
-    return hvd.DistributedTrainer(parameters, optimizer)
 
 
 def set_learning_rate(trainer: Trainer, learning_rate: float) -> None:

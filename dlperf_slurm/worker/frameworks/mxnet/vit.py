@@ -34,7 +34,7 @@ class Layer(HybridBlock):
         return x + self.output(compute_gelu(F, y))
 
 
-class VisionTransformer(HybridBlock):
+class Model(HybridBlock):
     """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -60,10 +60,6 @@ class VisionTransformer(HybridBlock):
             x = layer(x)
         first = F.slice_axis(x, axis=1, begin=0, end=1).reshape(shape=(0, -1))
         return self.classifier(self.normalization(first))
-
-
-def build_model(definition: Definition) -> HybridBlock:
-    return VisionTransformer(definition)
 
 
 def compute_loss(

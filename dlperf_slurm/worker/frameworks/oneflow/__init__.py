@@ -4,16 +4,12 @@ Written for OneFlow 0.9.0, the last release; not tested on GPUs.
 """
 
 import os
-from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import DYNAMIC, TRAIN
-from dlperf_slurm.worker.frameworks import OF_ALL, list_builders
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.frameworks import OF_ALL, RankInfo, list_builders
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
 from dlperf_slurm.worker.support import Not, Unsupported, needs_gpu
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -59,7 +55,7 @@ OUT_OF_MEMORY = OutOfMemory(
 )
 
 
-def prepare(case: "Case", rank_info: "RankInfo") -> None:
+def prepare(case: Case, rank_info: RankInfo) -> None:
     """Set the environment variables that OneFlow reads when it is imported."""
     # OneFlow reads all of these variables, and joins the ranks, when it is imported
     os.environ.update(

@@ -64,14 +64,14 @@ class MaskedTokenHead(nn.Module):
         return self.decoder(self.normalization(F.gelu(self.transform(gathered))))
 
 
-class Bert(nn.Module):
+class Model(nn.Module):
     """BERT for pre-training, with a masked-token head and a next-sentence head.
 
     Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
     `worker.synthetic_batch` makes them.
     """
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, device: flow.device) -> None:
         super().__init__()
         hidden = definition.hidden_size
         self.embeddings = Embeddings(definition)
@@ -79,6 +79,7 @@ class Bert(nn.Module):
         self.masked_words = MaskedTokenHead(definition, self.embeddings.word)
         self.pooler = nn.Linear(hidden, hidden)
         self.next_sentence = nn.Linear(hidden, 2)
+        self.to(device)
 
     def forward(
         self,
@@ -91,10 +92,6 @@ class Bert(nn.Module):
             x = layer(x)
         pooled = flow.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
-
-
-def build_model(definition: Definition, device: flow.device) -> nn.Module:
-    return Bert(definition).to(device)
 
 
 def compute_loss(

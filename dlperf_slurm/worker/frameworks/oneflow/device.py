@@ -6,7 +6,6 @@ import oneflow as flow
 from oneflow import nn
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.weights import match_weights
 
@@ -21,12 +20,6 @@ def choose_device(case: Case, rank_info: RankInfo) -> flow.device:
             f"{rank_info.local_rank} sees {count} GPU(s): let each rank see all GPUs of its node"
         )
     return flow.device("cuda", rank_info.local_rank)
-
-
-def read_device_name(device: flow.device) -> str:
-    if device.type == "cuda":
-        return str(flow.cuda.get_device_name(device))
-    return host.read_cpu_name()
 
 
 def read_versions(device: flow.device) -> Dict[str, str]:
@@ -65,8 +58,3 @@ def wait_for_all(tensors: Iterable[flow.Tensor]) -> None:
     """Wait until these tensors are in host memory; later operations may still run."""
     for tensor in tensors:
         tensor.numpy()
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Return the number of trainable scalars; a tied weight counts once."""
-    return sum(parameter.numel() for parameter in model.parameters())

@@ -83,14 +83,14 @@ class Layer(nn.Module):
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
-class Llama(nn.Module):
+class Model(nn.Module):
     """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     cosine: Tensor
     sine: Tensor
     mask: Tensor
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, device: flow.device) -> None:
         super().__init__()
         hidden, vocabulary = definition.hidden_size, definition.vocabulary_size
         length = definition.sequence_length
@@ -104,16 +104,13 @@ class Llama(nn.Module):
             self.register_buffer(name, flow.from_numpy(table), persistent=False)
         mask = flow.triu(flow.full((length, length), float("-inf")), diagonal=1)
         self.register_buffer("mask", mask, persistent=False)
+        self.to(device)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x = self.embedding(input_ids)
         for layer in self.layers:
             x = layer(x, self.cosine, self.sine, self.mask)
         return self.head(self.normalization(x))
-
-
-def build_model(definition: Definition, device: flow.device) -> nn.Module:
-    return Llama(definition).to(device)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

@@ -1,17 +1,15 @@
 """Sample keys in order -> OneFlow's DataLoader over the samples: tensor batches in host memory."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, Sequence
 
 import oneflow as flow
 from oneflow.utils.data import DataLoader
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
+from dlperf_slurm.worker.session import Keys
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
-
-Key = Tuple[int, int]
 Batch = Dict[str, flow.Tensor]
 
 
@@ -25,7 +23,7 @@ def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Batch:
 
 
 def open_loader(
-    case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
+    case: Case, dataset: Dataset, order: Sequence[Keys], is_pinned: bool
 ) -> Iterator[Batch]:
     """Yield a batch (name -> tensor in host memory) per list of keys (epoch, index) in `order`.
 

@@ -84,31 +84,27 @@ class Bottleneck(nn.Module):
         return F.relu(y + self.shortcut(x), inplace=True)
 
 
-class ResNet50(nn.Module):
+class Model(nn.Module):
     """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, device: flow.device) -> None:
         super().__init__()
         self.stem = Convolution(definition, definition.IMAGE_CHANNELS, definition.width, 7, 2)
         self.blocks = nn.Sequential(
             *(Bottleneck(definition, *block) for block in definition.list_blocks())
         )
         self.classifier = nn.Linear(definition.feature_channels, definition.classes)
+        if device.type == "cpu":
+            for module in self.modules():
+                if isinstance(module, BatchNorm):
+                    module.widen()
+        self.to(device)
 
     def forward(self, images: Tensor) -> Tensor:
         x = F.relu(self.stem(images), inplace=True)
         x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
         x = self.blocks(x)
         return self.classifier(x.mean(dim=(2, 3)))
-
-
-def build_model(definition: Definition, device: flow.device) -> nn.Module:
-    model = ResNet50(definition)
-    if device.type == "cpu":
-        for module in model.modules():
-            if isinstance(module, BatchNorm):
-                module.widen()
-    return model.to(device)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

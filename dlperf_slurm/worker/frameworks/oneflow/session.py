@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import oneflow as flow
 from oneflow import nn
@@ -10,13 +10,12 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock, HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.oneflow.device import (
     choose_device,
     copy_value,
-    count_parameters,
     load_weights,
-    read_device_name,
     read_versions,
     to_numpy,
     wait_for_all,
@@ -25,19 +24,14 @@ from dlperf_slurm.worker.frameworks.oneflow.loader import Batch, make_tensors, o
 from dlperf_slurm.worker.frameworks.oneflow.training import (
     AMP_TYPES,
     InferenceGraph,
+    SkippedMean,
     TrainingGraph,
-    distribute,
     make_global,
-    make_model_global,
     make_optimizer,
     read_loss,
-    set_learning_rate,
 )
 from dlperf_slurm.worker.nvml import read_own_memory_bytes
 from dlperf_slurm.worker.work import Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 
 class OneFlowSession:
@@ -50,16 +44,19 @@ class OneFlowSession:
 
     def __init__(self, case: Case, rank_info: RankInfo, device: flow.device) -> None:
         work = Work(case, rank_info, __package__)
-        model = work.builder.build_model(work.definition, device)
+        model = work.builder.Model(work.definition, device)
         load_weights(model, work.generate_weights())
         flow.manual_seed(work.dropout_seed)
         is_graph = case.axes.compiler == "graph"
         self._is_global = is_graph and rank_info.world_size > 1
         if self._is_global:
-            make_model_global(model, device.type)
+            # a graph over several ranks takes global tensors only; batch normalization still uses a
+            # rank's own samples
+            model.to_global(placement=flow.placement.all(device.type), sbp=flow.sbp.broadcast)
 
-        self.parameter_count = count_parameters(model)
-        self.device_name = read_device_name(device)
+        self.parameter_count = sum(parameter.numel() for parameter in model.parameters())
+        is_cuda = device.type == "cuda"
+        self.device_name = str(flow.cuda.get_device_name(device)) if is_cuda else ""
         self.versions = read_versions(device)
         self._is_training = case.axes.mode == TRAIN
         self._device = device
@@ -87,7 +84,11 @@ class OneFlowSession:
             # the gradient tensors that compiling leaves have no values
             self._optimizer.zero_grad(set_to_none=True)
         elif rank_info.world_size > 1:
-            self._model, self._without_mean = distribute(model)
+            # Running statistics stay per rank, as in the other frameworks: training does not read
+            # them, and broadcasting them would be one more collective in each step. The gradients
+            # become parts of shared buffers, which must be zero before the next step.
+            self._model = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+            self._without_mean = SkippedMean(self._model).pause
         self._loss = flow.tensor(float("nan"))
 
     def _prepare_inference(self, is_graph: bool) -> None:
@@ -165,12 +166,13 @@ class OneFlowSession:
     def _copy(self, batch: Batch) -> Batch:
         return {name: tensor.to(self._device, copy=True) for name, tensor in batch.items()}
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Batch]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Batch]:
         return open_loader(self._case, dataset, order, is_pinned=self._device.type == "cuda")
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Set the learning rate of the next steps, except in a graph, where it is compiled in."""
-        set_learning_rate(self._optimizer, learning_rate)
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         tensors = self._copy(make_tensors(batch))

@@ -1,7 +1,7 @@
 """A case and its ranks -> what updates the weights: optimizer, graphs, gradient averaging."""
 
 from contextlib import contextmanager
-from typing import Any, Callable, ContextManager, Iterator, NamedTuple
+from typing import Any, Callable, Iterator
 
 import numpy
 import oneflow as flow
@@ -24,11 +24,6 @@ def make_optimizer(rule: Rule, model: nn.Module) -> flow.optim.Optimizer:
             groups, lr=rule.learning_rate, betas=tuple(betas.tolist()), eps=rule.epsilon
         )
     return flow.optim.SGD(groups, lr=rule.learning_rate, momentum=rule.momentum)
-
-
-def set_learning_rate(optimizer: flow.optim.Optimizer, learning_rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
 
 
 class TrainingGraph(nn.Graph):
@@ -71,29 +66,6 @@ class InferenceGraph(nn.Graph):
         return self.model(*inputs)
 
 
-class Distribution(NamedTuple):
-    """A model prepared for data-parallel training, and how to pause its gradient averaging.
-
-    After a backward pass of `model`, gradients are averaged over the ranks. A backward pass within
-    `without_mean` keeps its gradients on the rank and adds them to those of the next one.
-    """
-
-    model: nn.Module
-    without_mean: Callable[[], ContextManager[Any]]
-
-
-def distribute(model: nn.Module) -> Distribution:
-    """Wrap the model in DDP, which averages the gradients of an eager backward pass.
-
-    Returns it with a context in which nothing is averaged. The model is changed: its gradients
-    become parts of shared buffers, which must be zero before the next step.
-    """
-    # Running statistics stay per rank, as in the other frameworks: training does not read them, and
-    # broadcasting them would be one more collective in each step.
-    wrapped = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
-    return Distribution(wrapped, SkippedMean(wrapped).pause)
-
-
 class SkippedMean:
     """Gradient accumulation for OneFlow's DDP (0.9), which has no `no_sync`.
 
@@ -120,15 +92,6 @@ class SkippedMean:
         self._is_paused = False
         for buffer in self._model._bucket_tensors:
             buffer.mul_(flow.env.get_world_size())
-
-
-def make_model_global(model: nn.Module, device: str) -> None:
-    """Make the model's tensors global, in place, with a copy on each rank's "cpu" or "cuda".
-
-    A graph over several ranks takes global tensors only. Batch normalization still uses a rank's
-    own samples.
-    """
-    model.to_global(placement=flow.placement.all(device), sbp=flow.sbp.broadcast)
 
 
 def make_global(batch: Batch, device: str) -> Batch:

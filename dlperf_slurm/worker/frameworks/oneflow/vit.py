@@ -28,10 +28,10 @@ class Layer(nn.Module):
         return x + self.output(F.gelu(y))
 
 
-class VisionTransformer(nn.Module):
+class Model(nn.Module):
     """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, device: flow.device) -> None:
         super().__init__()
         hidden, size = definition.hidden_size, definition.patch_size
         self.class_token = nn.Parameter(flow.empty(hidden))
@@ -40,6 +40,7 @@ class VisionTransformer(nn.Module):
         self.layers = nn.ModuleList([Layer(definition) for _ in range(definition.layers)])
         self.normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
         self.classifier = nn.Linear(hidden, definition.classes)
+        self.to(device)
 
     def forward(self, images: Tensor) -> Tensor:
         patches = self.patch_embedding(images).flatten(2).transpose(1, 2)
@@ -48,10 +49,6 @@ class VisionTransformer(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.classifier(self.normalization(x[:, 0]))
-
-
-def build_model(definition: Definition, device: flow.device) -> nn.Module:
-    return VisionTransformer(definition).to(device)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

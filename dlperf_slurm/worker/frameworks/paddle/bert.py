@@ -78,14 +78,14 @@ class MaskedTokenHead(nn.Layer):
         return self.decoder(self.normalization(F.gelu(self.transform(gathered))))
 
 
-class Bert(nn.Layer):
+class Model(nn.Layer):
     """BERT for pre-training, with a masked-token head and a next-sentence head.
 
     Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
-    `worker.synthetic_batch` makes them.
+    `worker.synthetic_batch` makes them. `data_format`, the layout of images, has no effect.
     """
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, data_format: str) -> None:
         super().__init__()
         hidden = definition.hidden_size
         self.embeddings = Embeddings(definition)
@@ -105,11 +105,6 @@ class Bert(nn.Layer):
             x = layer(x)
         pooled = F.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
-
-
-def build_model(definition: Definition, data_format: str) -> nn.Layer:
-    """Build BERT of the definition's sizes; `data_format`, the layout of images, has no effect."""
-    return Bert(definition)
 
 
 def compute_loss(

@@ -9,7 +9,6 @@ from paddle import nn
 from paddle.base import core
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.weights import match_weights
 
@@ -27,17 +26,6 @@ def allow_tf32(is_allowed: bool) -> None:
     """Allow or forbid TF32 in matrix products and convolutions; Paddle's default allows it."""
     core.set_cublas_switch(is_allowed)
     core.set_cudnn_switch(is_allowed)
-
-
-def choose_host_memory(case: Case) -> Any:
-    """Return Paddle's place of batches in host memory: pinned memory for a GPU, else plain."""
-    return paddle.CUDAPinnedPlace() if case.device == "cuda" else paddle.CPUPlace()
-
-
-def read_device_name(case: Case) -> str:
-    if case.device == "cuda":
-        return str(paddle.device.cuda.get_device_name())
-    return host.read_cpu_name()
 
 
 def read_versions(case: Case) -> Dict[str, str]:
@@ -91,8 +79,3 @@ def find_transposed(model: nn.Layer) -> Set[str]:
     return {
         f"{name}.weight" for name, layer in model.named_sublayers() if isinstance(layer, nn.Linear)
     }
-
-
-def count_parameters(model: nn.Layer) -> int:
-    """Return the number of trainable scalars; a tied weight counts once."""
-    return sum(int(parameter.size) for parameter in list_trained(model).values())

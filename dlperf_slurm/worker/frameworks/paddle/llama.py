@@ -74,13 +74,16 @@ class Layer(nn.Layer):
         return x + self.down(F.swiglu(self.gate(y), self.up(y)))
 
 
-class Llama(nn.Layer):
-    """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size]."""
+class Model(nn.Layer):
+    """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size].
+
+    `data_format`, the layout of images, has no effect.
+    """
 
     cosine: Tensor
     sine: Tensor
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, data_format: str) -> None:
         super().__init__()
         hidden, vocabulary = definition.hidden_size, definition.vocabulary_size
         self.embedding = nn.Embedding(vocabulary, hidden)
@@ -102,11 +105,6 @@ class Llama(nn.Layer):
         if self.head is None:
             return paddle.matmul(x, self.embedding.weight, transpose_y=True)
         return self.head(x)
-
-
-def build_model(definition: Definition, data_format: str) -> nn.Layer:
-    """Build LLaMA of the definition's sizes; `data_format`, the layout of images, has no effect."""
-    return Llama(definition)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

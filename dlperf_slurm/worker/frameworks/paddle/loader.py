@@ -1,17 +1,15 @@
 """Sample keys in order -> Paddle's DataLoader over the samples: tensor batches in host memory."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, Sequence
 
 import paddle
 from paddle.io import DataLoader
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
+from dlperf_slurm.worker.session import Keys
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
-
-Key = Tuple[int, int]
 Tensors = Dict[str, paddle.Tensor]
 
 
@@ -21,7 +19,7 @@ def make_tensors(batch: Dict[str, Any], place: Any) -> Tensors:
 
 
 def open_loader(
-    case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], place: Any
+    case: Case, dataset: Dataset, order: Sequence[Keys], place: Any
 ) -> Iterator[Tensors]:
     """Yield a batch, name -> tensor, for each list of sample keys (epoch, index) in `order`.
 

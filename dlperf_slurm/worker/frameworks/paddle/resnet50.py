@@ -1,12 +1,12 @@
 """ResNet-50 v1.5 in Paddle, from the framework-neutral definition."""
 
 import math
-from typing import Dict
 
 import paddle
 from paddle import Tensor, nn
 from paddle.nn import functional as F
 
+from dlperf_slurm.worker.frameworks.paddle.layers import compute_class_loss
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 
@@ -112,7 +112,7 @@ class Bottleneck(nn.Layer):
         return F.relu(y + self.shortcut(x))
 
 
-class ResNet50(nn.Layer):
+class Model(nn.Layer):
     """ResNet-50: images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition, data_format: str) -> None:
@@ -133,21 +133,4 @@ class ResNet50(nn.Layer):
         return self.classifier(x.mean((2, 3) if self._data_format == "NCHW" else (1, 2)))
 
 
-def build_model(definition: Definition, data_format: str) -> nn.Layer:
-    return ResNet50(definition, data_format)
-
-
-def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Return the mean cross-entropy of logits [batch, classes].
-
-    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
-    On the CPU Paddle 3.3 clips the loss of each sample at 64, and evaluation with the initial
-    running statistics exceeds that.
-    """
-    labels = batch["labels"]
-    return F.cross_entropy(
-        logits,
-        labels,
-        soft_label=labels.ndim == logits.ndim,
-        label_smoothing=definition.label_smoothing,
-    )
+compute_loss = compute_class_loss

@@ -1,7 +1,8 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, Dict, Iterator, Sequence
 
 import paddle
 from paddle import distributed
@@ -11,31 +12,25 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import EventClock, HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo
-from dlperf_slurm.worker.frameworks.paddle.blocks import checkpoint_blocks
 from dlperf_slurm.worker.frameworks.paddle.device import (
     allow_tf32,
     choose_device,
-    choose_host_memory,
-    count_parameters,
     list_trained,
     load_weights,
     read_arrays,
-    read_device_name,
     read_versions,
 )
 from dlperf_slurm.worker.frameworks.paddle.loader import Tensors, make_tensors, open_loader
 from dlperf_slurm.worker.frameworks.paddle.training import (
+    checkpoint_blocks,
     compile_graph,
-    distribute,
     join_process_group,
     make_optimizer,
     make_scaler,
 )
 from dlperf_slurm.worker.work import Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 AUTOCAST_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 DATA_FORMATS = {"default": "NCHW", "channels_last": "NHWC"}
@@ -46,18 +41,18 @@ class PaddleSession:
 
     def __init__(self, case: Case, rank_info: RankInfo) -> None:
         work = Work(case, rank_info, __package__)
-        model = work.builder.build_model(work.definition, DATA_FORMATS[case.axes.memory_format])
+        model = work.builder.Model(work.definition, DATA_FORMATS[case.axes.memory_format])
         load_weights(model, work.generate_weights())
         paddle.seed(work.dropout_seed)
-        self.parameter_count = count_parameters(model)
-        self.device_name = read_device_name(case)
-        self.versions = read_versions(case)
         self._is_training = case.axes.mode == TRAIN
         self._case = case
         self._is_cuda = case.device == "cuda"
-        self._host_memory = choose_host_memory(case)
+        self._host_memory = paddle.CUDAPinnedPlace() if self._is_cuda else paddle.CPUPlace()
         self._plain_model = model
         self._parameters = list_trained(model)
+        self.parameter_count = sum(int(p.size) for p in self._parameters.values())
+        self.device_name = str(paddle.device.cuda.get_device_name()) if self._is_cuda else ""
+        self.versions = read_versions(case)
         self._work = work
         self.load(self.stage(work.make_batch()))
         if self._is_training:
@@ -77,7 +72,12 @@ class PaddleSession:
             model, self._compute_loss = (
                 compile_graph(part, case.axes.compiler) for part in (model, self._compute_loss)
             )
-        self._model, self._without_mean = distribute(rank_info, model)
+        # context in which a backward pass keeps its gradients on the rank, to be added to the next
+        self._without_mean: Any = nullcontext
+        if rank_info.world_size > 1:
+            model = paddle.DataParallel(model)
+            self._without_mean = model.no_sync
+        self._model = model
         self._loss = paddle.full((), float("nan"))
 
     def _prepare_inference(self, case: Case) -> None:
@@ -132,7 +132,7 @@ class PaddleSession:
             return copy.transpose((0, 2, 3, 1)).contiguous()
         return copy
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Tensors]:
         return open_loader(self._case, dataset, order, self._host_memory)
 
     def set_learning_rate(self, learning_rate: float) -> None:

@@ -1,11 +1,12 @@
 """A case and its ranks -> what updates the weights: optimizer, loss scale, gradient averaging."""
 
 import os
-from contextlib import nullcontext
-from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Set, Union
+from functools import partial
+from typing import Any, Dict, List, Optional, Union
 
 import paddle
 from paddle import distributed, nn
+from paddle.distributed.fleet.utils import recompute
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import RankInfo
@@ -24,7 +25,8 @@ def make_optimizer(
     clip = nn.ClipGradByGlobalNorm(largest_norm) if largest_norm is not None else None
     options: Any = {"parameters": model.parameters(), "grad_clip": clip}
     if rule.name == ADAMW:
-        decaying = find_decaying(model)
+        # Paddle's own names of matrices and kernels: biases and normalization weights do not decay
+        decaying = {p.name for p in list_trained(model).values() if p.ndim > 1}
         return paddle.optimizer.AdamW(
             rule.learning_rate,
             *rule.betas,
@@ -39,14 +41,6 @@ def make_optimizer(
     if rule.momentum:
         return paddle.optimizer.Momentum(rule.learning_rate, rule.momentum, **options)
     return paddle.optimizer.SGD(rule.learning_rate, **options)
-
-
-def find_decaying(model: nn.Layer) -> Set[str]:
-    """Return Paddle's own names of the parameters with weight decay: matrices and kernels.
-
-    Biases and normalization weights, which have one dimension, do not decay.
-    """
-    return {parameter.name for parameter in list_trained(model).values() if parameter.ndim > 1}
 
 
 class ConstantScaler:
@@ -101,22 +95,12 @@ def check_overflow_message() -> None:
         ) from error
 
 
-class Distribution(NamedTuple):
-    """A model prepared for data-parallel training, and how to pause its gradient averaging.
-
-    After a backward pass of `model`, gradients are averaged over the ranks. A backward pass within
-    `without_mean` keeps its gradients on the rank and adds them to those of the next one.
-    """
-
-    model: Any
-    without_mean: Callable[[], ContextManager[Any]]
-
-
-def distribute(rank_info: RankInfo, model: Any) -> Distribution:
-    if rank_info.world_size == 1:
-        return Distribution(model, nullcontext)
-    wrapped = paddle.DataParallel(model)
-    return Distribution(wrapped, wrapped.no_sync)
+def checkpoint_blocks(model: nn.Layer) -> None:
+    """Enable activation checkpointing: recompute each block in the backward pass."""
+    for child in model.children():
+        if isinstance(child, (nn.LayerList, nn.Sequential)):
+            for block in child:
+                block.forward = partial(recompute, block.forward, use_reentrant=False)
 
 
 def join_process_group(case: Case, rank_info: RankInfo) -> None:

@@ -1,12 +1,10 @@
 """Vision transformer in Paddle, from the framework-neutral definition."""
 
-from typing import Dict
-
 import paddle
 from paddle import Tensor, nn
 from paddle.nn import functional as F
 
-from dlperf_slurm.worker.frameworks.paddle.layers import Attention
+from dlperf_slurm.worker.frameworks.paddle.layers import Attention, compute_class_loss
 from dlperf_slurm.worker.models.vit import Definition
 
 
@@ -29,7 +27,7 @@ class Layer(nn.Layer):
         return x + self.output(F.gelu(y))
 
 
-class VisionTransformer(nn.Layer):
+class Model(nn.Layer):
     """ViT: images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition, data_format: str) -> None:
@@ -58,19 +56,4 @@ class VisionTransformer(nn.Layer):
         return self.classifier(self.normalization(x[:, 0]))
 
 
-def build_model(definition: Definition, data_format: str) -> nn.Layer:
-    return VisionTransformer(definition, data_format)
-
-
-def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Return the mean cross-entropy of logits [batch, classes].
-
-    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
-    """
-    labels = batch["labels"]
-    return F.cross_entropy(
-        logits,
-        labels,
-        soft_label=labels.ndim == logits.ndim,
-        label_smoothing=definition.label_smoothing,
-    )
+compute_loss = compute_class_loss

@@ -64,7 +64,7 @@ class MaskedTokenHead(nn.Module):
         return self.decoder(self.normalization(F.gelu(self.transform(gathered))))
 
 
-class Bert(nn.Module):
+class Model(nn.Module):
     """BERT for pre-training, with a masked-token head and a next-sentence head.
 
     Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
@@ -91,10 +91,6 @@ class Bert(nn.Module):
             x = layer(x)
         pooled = torch.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
-
-
-def build_model(definition: Definition) -> nn.Module:
-    return Bert(definition)
 
 
 def compute_loss(

@@ -4,25 +4,22 @@ On a GPU, DALI decodes on the GPU too. Tested with DALI 2.4 on the CPU.
 """
 
 import os
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import Any, Iterator
 
 import torch
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets import augment
 from dlperf_slurm.worker.datasets.description import CROP_AND_FLIP, TRAIN_SPLIT, DataError
-from dlperf_slurm.worker.datasets.images import describe_images
+from dlperf_slurm.worker.datasets.images import ImageModel, describe_images
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets.images import ImageModel
 
 
 def open_dali(
     case: Case,
     rank_info: RankInfo,
-    definition: "ImageModel",
+    definition: ImageModel,
     device: torch.device,
     image_type: torch.dtype,
 ) -> Iterator[Tensors]:
@@ -48,7 +45,7 @@ def open_dali(
 
 
 def make_pipeline(
-    case: Case, rank_info: RankInfo, definition: "ImageModel", device: torch.device
+    case: Case, rank_info: RankInfo, definition: ImageModel, device: torch.device
 ) -> Any:
     """Build the DALI pipeline: read this rank's shard, decode, augment, normalize to float32 NCHW.
 

@@ -6,7 +6,6 @@ import torch
 from torch import distributed, nn
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.horovod import read_horovod_version
 from dlperf_slurm.worker.weights import match_weights
@@ -27,12 +26,6 @@ def allow_tf32(is_allowed: bool) -> None:
     """
     torch.backends.cuda.matmul.allow_tf32 = is_allowed
     torch.backends.cudnn.allow_tf32 = is_allowed
-
-
-def read_device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    return host.read_cpu_name()
 
 
 def read_versions(case: Case, device: torch.device) -> Dict[str, str]:
@@ -70,8 +63,3 @@ def to_numpy(tensor: torch.Tensor) -> Any:
     if gather is not None:
         tensor = gather()
     return tensor.detach().to("cpu", torch.float32, copy=True).contiguous().numpy()
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Return the number of trainable scalars; a tied weight counts once."""
-    return sum(parameter.numel() for parameter in model.parameters())

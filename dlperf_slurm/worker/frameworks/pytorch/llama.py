@@ -112,7 +112,7 @@ class Layer(nn.Module):
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
-class Llama(nn.Module):
+class Model(nn.Module):
     """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     cosine: Tensor
@@ -159,10 +159,6 @@ class Llama(nn.Module):
         for layer, own in zip(self.layers, cache):
             x = layer(x, cosine, sine, own, positions)
         return self.head(self.normalization(x[:, -1]))
-
-
-def build_model(definition: Definition) -> nn.Module:
-    return Llama(definition)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

@@ -1,18 +1,15 @@
 """Sample keys in order -> torch's DataLoader: tensor batches in host memory, copied to a GPU."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
 import torch
 from torch.utils.data import DataLoader
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
-
-Key = Tuple[int, int]
+from dlperf_slurm.worker.session import Keys
 
 Tensors = Dict[str, torch.Tensor]
 
@@ -35,7 +32,7 @@ def collate_tensors(samples: Sequence[Dict[str, Any]], types: Types) -> Tensors:
 
 
 def open_loader(
-    case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], types: Types, is_pinned: bool
+    case: Case, dataset: Dataset, order: Sequence[Keys], types: Types, is_pinned: bool
 ) -> Iterator[Tensors]:
     """Yield a batch, name -> tensor in host memory, per list of keys (epoch, index) in `order`.
 

@@ -50,7 +50,7 @@ class Bottleneck(nn.Module):
         return F.relu(y + self.shortcut(x), inplace=True)
 
 
-class ResNet50(nn.Module):
+class Model(nn.Module):
     """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -66,10 +66,6 @@ class ResNet50(nn.Module):
         x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
         x = self.blocks(x)
         return self.classifier(x.mean(dim=(2, 3)))
-
-
-def build_model(definition: Definition) -> nn.Module:
-    return ResNet50(definition)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

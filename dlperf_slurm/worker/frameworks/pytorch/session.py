@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
+from typing import Any, Dict, Iterator, Sequence
 
 import torch
 
@@ -9,6 +9,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import EventClock, HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.pytorch.attention import NamesOfAttention
 from dlperf_slurm.worker.frameworks.pytorch.blocks import checkpoint_blocks
@@ -17,10 +18,8 @@ from dlperf_slurm.worker.frameworks.pytorch.dali import open_dali
 from dlperf_slurm.worker.frameworks.pytorch.device import (
     allow_tf32,
     choose_device,
-    count_parameters,
     load_weights,
     make_events,
-    read_device_name,
     read_versions,
     to_numpy,
 )
@@ -42,12 +41,8 @@ from dlperf_slurm.worker.frameworks.pytorch.training import (
     leave_ranks,
     make_optimizer,
     make_scaler,
-    set_learning_rate,
 )
 from dlperf_slurm.worker.work import UNFUSED, Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 
 class TorchSession:
@@ -55,7 +50,7 @@ class TorchSession:
 
     def __init__(self, case: Case, rank_info: RankInfo, device: torch.device) -> None:
         work = Work(case, rank_info, __package__)
-        model = work.builder.build_model(work.definition)
+        model = work.builder.Model(work.definition)
         # a sharded model moves to the device shard by shard: the whole model may not fit there
         if not is_sharded(case):
             model = model.to(device)
@@ -66,8 +61,8 @@ class TorchSession:
         if case.axes.memory_format == "channels_last":
             model = model.to(memory_format=torch.channels_last)
 
-        self.parameter_count = count_parameters(model)
-        self.device_name = read_device_name(device)
+        self.parameter_count = sum(parameter.numel() for parameter in model.parameters())
+        self.device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
         self.versions = read_versions(case, device)
         self._case = case
         self._is_training = case.axes.mode == TRAIN
@@ -175,7 +170,7 @@ class TorchSession:
         layout = torch.channels_last if is_image else torch.contiguous_format
         return torch.empty_like(tensor, device=self._device, memory_format=layout)
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Tensors]:
         is_pinned = self._copies is not None
         return open_loader(self._case, dataset, order, self._types, is_pinned)
 
@@ -186,7 +181,8 @@ class TorchSession:
         )
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        set_learning_rate(self._optimizer, learning_rate)
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         tensors = self._copy(make_tensors(batch, self._types))

@@ -46,12 +46,6 @@ def make_optimizer(case: Case, rule: Rule, model: nn.Module) -> torch.optim.Opti
     return optimizer
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    groups: Any = optimizer.param_groups
-    for group in groups:
-        group["lr"] = learning_rate
-
-
 class ConstantScaler:
     """Loss scaler with GradScaler's interface, a constant scale and no overflow check.
 

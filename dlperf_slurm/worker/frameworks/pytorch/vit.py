@@ -28,7 +28,7 @@ class Layer(nn.Module):
         return x + self.output(F.gelu(y))
 
 
-class VisionTransformer(nn.Module):
+class Model(nn.Module):
     """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
@@ -48,10 +48,6 @@ class VisionTransformer(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.classifier(self.normalization(x[:, 0]))
-
-
-def build_model(definition: Definition) -> nn.Module:
-    return VisionTransformer(definition)
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:

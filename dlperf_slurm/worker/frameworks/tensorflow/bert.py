@@ -84,7 +84,7 @@ class MaskedTokenHead(tf.Module):
         return self.decoder(self.normalization(gelu(self.transform(gathered))))
 
 
-class Bert(tf.Module):
+class Model(tf.Module):
     """BERT for pre-training, with a masked-token head and a next-sentence head.
 
     Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
@@ -113,10 +113,6 @@ class Bert(tf.Module):
             x = layer(x, training)
         pooled = tf.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
-
-
-def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
-    return Bert(definition, compute_type)
 
 
 def compute_loss(

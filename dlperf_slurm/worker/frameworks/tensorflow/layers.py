@@ -236,11 +236,14 @@ def drop_out(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
     return tf.nn.dropout(x, rate=rate) if training and rate > 0 else x
 
 
-def compute_class_loss(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float) -> tf.Tensor:
+def compute_class_loss(
+    definition: Any, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
+) -> tf.Tensor:
     """Return the mean cross-entropy of logits [batch, classes], in float32.
 
-    Labels are class indices [batch], or class probabilities [batch, classes].
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
+    labels, label_smoothing = batch["labels"], definition.label_smoothing
     logits = tf.cast(logits, tf.float32)
     if labels.dtype.is_floating:
         losses = tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -1,16 +1,13 @@
 """Sample keys in order -> batches of the samples, by tf.data; images are NHWC."""
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy
 import tensorflow as tf
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets import Dataset
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
-
-Key = Tuple[int, int]
 Arrays = Dict[str, Any]
 Taken = TypeVar("Taken")
 
@@ -29,7 +26,7 @@ class Reader:
     """
 
     def __init__(
-        self, dataset: "Dataset", names: Sequence[str], arrange: Callable[[Arrays], Arrays]
+        self, dataset: Dataset, names: Sequence[str], arrange: Callable[[Arrays], Arrays]
     ) -> None:
         self._dataset = dataset
         self._names = names

@@ -1,6 +1,6 @@
 """ResNet-50 v1.5 in TensorFlow, from the framework-neutral definition."""
 
-from typing import Dict, List
+from typing import List
 
 import tensorflow as tf
 
@@ -54,7 +54,7 @@ class Bottleneck(tf.Module):
         return tf.nn.relu(y + x)
 
 
-class ResNet50(tf.Module):
+class Model(tf.Module):
     """ResNet-50: images [batch, height, width, 3] -> logits [batch, classes], in `compute_type`."""
 
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
@@ -76,15 +76,4 @@ class ResNet50(tf.Module):
         return self.classifier(tf.reduce_mean(x, axis=(1, 2)))
 
 
-def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
-    return ResNet50(definition, compute_type)
-
-
-def compute_loss(
-    definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
-) -> tf.Tensor:
-    """Return the mean cross-entropy of logits [batch, classes], in float32.
-
-    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
-    """
-    return compute_class_loss(logits, batch["labels"], definition.label_smoothing)
+compute_loss = compute_class_loss

@@ -1,7 +1,5 @@
 """Vision transformer in TensorFlow, from the framework-neutral definition."""
 
-from typing import Dict
-
 import tensorflow as tf
 
 from dlperf_slurm.worker.frameworks.tensorflow.layers import (
@@ -55,7 +53,7 @@ class Layer(tf.Module):
         return x + self.output(gelu(self.intermediate(self.feed_forward_normalization(x))))
 
 
-class VisionTransformer(tf.Module):
+class Model(tf.Module):
     """ViT: images [batch, height, width, 3] -> logits [batch, classes], in `compute_type`."""
 
     # canonical axes of `positions`
@@ -82,15 +80,4 @@ class VisionTransformer(tf.Module):
         return self.classifier(self.normalization(x[:, 0]))
 
 
-def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
-    return VisionTransformer(definition, compute_type)
-
-
-def compute_loss(
-    definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
-) -> tf.Tensor:
-    """Return the mean cross-entropy of logits [batch, classes], in float32.
-
-    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
-    """
-    return compute_class_loss(logits, batch["labels"], definition.label_smoothing)
+compute_loss = compute_class_loss

@@ -7,15 +7,11 @@ layout. Not tested on GPUs.
 import os
 import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-from dlperf_slurm.worker.frameworks import OF_ALL, list_builders, tensorflow
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.frameworks import OF_ALL, RankInfo, list_builders, tensorflow
 from dlperf_slurm.worker.out_of_memory import OutOfMemory
 from dlperf_slurm.worker.support import Unsupported
-
-if TYPE_CHECKING:
-    from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import RankInfo
 
 SUPPORTED = {
     **OF_ALL,
@@ -57,7 +53,7 @@ OUT_OF_MEMORY = OutOfMemory(
 XLA_FLAGS = "--tf_xla_cpu_global_jit --tf_xla_enable_lazy_compilation=false"
 
 
-def prepare(case: "Case", rank_info: "RankInfo") -> None:
+def prepare(case: Case, rank_info: RankInfo) -> None:
     """Set the variables that TensorFlow reads at import, and import it without its warnings."""
     # TensorFlow reads these when it is imported, or when it first compiles. A user's own flags
     # could compile what the case does not ask for.

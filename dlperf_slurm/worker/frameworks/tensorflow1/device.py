@@ -6,7 +6,6 @@ import tensorflow as tf
 from tensorflow.python.client import device_lib
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.layers import NamedVariable
 from dlperf_slurm.worker.horovod import read_horovod_version
@@ -54,7 +53,7 @@ def choose_gpu(rank_info: RankInfo) -> int:
 
 def read_device_name(device: str, config: tf.compat.v1.ConfigProto) -> str:
     if device == "cpu":
-        return host.read_cpu_name()
+        return ""
     gpus = [d for d in device_lib.list_local_devices(config) if d.device_type == "GPU"]
     # "device: 0, name: Tesla V100-SXM2-16GB, pci bus id: 0000:00:1e.0, compute capability: 7.0"
     fields = dict(field.split(": ", 1) for field in gpus[0].physical_device_desc.split(", "))

@@ -87,7 +87,7 @@ def build_forward(case: Case, work: Work, batch: Dict[str, Any]) -> Forward:
     `batch`, name -> array, gives the names, shapes and types of the latter.
     """
     definition = work.definition
-    model = work.builder.build_model(definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32))
+    model = work.builder.Model(definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32))
     parameters = find_variables(model, definition.list_parameters())
     inputs = {
         name: make_variable(values.shape, dtype=tf.as_dtype(values.dtype), trainable=False)

@@ -1,22 +1,20 @@
 """Sample keys in order -> batches of NumPy arrays, by tf.data in a graph of its own."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
+from typing import Any, Dict, Iterator, Sequence
 
 import tensorflow as tf
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.datasets.batches import spread_labels
 from dlperf_slurm.worker.frameworks.tensorflow.loader import (
     Arrays,
-    Key,
     Reader,
     make_batches,
     move_channels_last,
 )
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
+from dlperf_slurm.worker.session import Keys
 
 
 def arrange(values: Arrays, classes: int) -> Arrays:
@@ -29,8 +27,8 @@ def arrange(values: Arrays, classes: int) -> Arrays:
 
 def open_dataset(
     case: Case,
-    dataset: "Dataset",
-    order: Sequence[Sequence[Key]],
+    dataset: Dataset,
+    order: Sequence[Keys],
     batch: Dict[str, tf.Variable],
     classes: int,
     config: tf.compat.v1.ConfigProto,

@@ -1,6 +1,6 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Union
+from typing import Any, Dict, Iterator, Sequence, Union
 
 import numpy
 import tensorflow as tf
@@ -9,6 +9,7 @@ from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow.layers import count_parameters, to_canonical
 from dlperf_slurm.worker.frameworks.tensorflow.loader import Arrays
@@ -33,9 +34,6 @@ from dlperf_slurm.worker.frameworks.tensorflow1.parameter_servers import (
 )
 from dlperf_slurm.worker.frameworks.tensorflow1.training import Distribution, join_ranks
 from dlperf_slurm.worker.work import Work
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
 
 
 class TensorFlowSession:
@@ -102,7 +100,7 @@ class TensorFlowSession:
     def load(self, staged: Arrays) -> None:
         self._load(*[staged[name] for name in self._batch])
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Arrays]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Arrays]:
         return open_dataset(self._case, dataset, order, self._batch, self._classes, self._config)
 
     def set_learning_rate(self, learning_rate: float) -> None:

@@ -5,7 +5,6 @@ from typing import Any, Dict, Iterable, Tuple
 import tensorflow as tf
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.frameworks.tensorflow.layers import NamedVariable
 from dlperf_slurm.worker.horovod import read_horovod_version
@@ -42,7 +41,7 @@ def read_device_name(device: str) -> str:
     if device == "cuda":
         gpu = tf.config.get_visible_devices("GPU")[0]
         return str(tf.config.experimental.get_device_details(gpu)["device_name"])
-    return host.read_cpu_name()
+    return ""
 
 
 def read_versions(case: Case) -> Dict[str, str]:

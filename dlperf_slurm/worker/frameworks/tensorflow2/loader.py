@@ -1,19 +1,17 @@
 """Sample keys in order -> batches of tensors in host memory, by tf.data; images are NHWC."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
+from typing import Any, Dict, Iterator, Sequence
 
 import tensorflow as tf
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks.tensorflow.loader import (
-    Key,
     Reader,
     make_batches,
     move_channels_last,
 )
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
+from dlperf_slurm.worker.session import Keys
 
 Tensors = Dict[str, tf.Tensor]
 
@@ -23,9 +21,7 @@ def make_tensors(batch: Dict[str, Any]) -> Tensors:
         return {name: tf.constant(values) for name, values in move_channels_last(batch).items()}
 
 
-def open_dataset(
-    case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]
-) -> Iterator[Tensors]:
+def open_dataset(case: Case, dataset: Dataset, order: Sequence[Keys]) -> Iterator[Tensors]:
     """Yield a batch, name -> tensor, for each list of sample keys (epoch, index) in `order`.
 
     Tensors are in host memory. The first sample gives the shapes and types.

@@ -1,6 +1,6 @@
 """A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Union
+from typing import Any, Dict, Iterator, List, Sequence, Union
 
 import numpy
 import tensorflow as tf
@@ -9,6 +9,7 @@ from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import CompletionClock, HostClock
+from dlperf_slurm.worker.datasets import Dataset
 from dlperf_slurm.worker.frameworks import RankInfo, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow.layers import (
     count_parameters,
@@ -31,9 +32,6 @@ from dlperf_slurm.worker.frameworks.tensorflow2.training import (
 )
 from dlperf_slurm.worker.work import Work
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.datasets import Dataset
-
 COMPUTE_TYPES = {"amp-bf16": tf.bfloat16, "amp-fp16": tf.float16}
 
 
@@ -43,7 +41,7 @@ class TensorFlowSession:
     def __init__(self, case: Case, rank_info: RankInfo, distribution: Distribution) -> None:
         work = Work(case, rank_info, tensorflow.__name__)
         with distribution.strategy.scope():
-            model = work.builder.build_model(
+            model = work.builder.Model(
                 work.definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32)
             )
         self._parameters = find_variables(model, work.definition.list_parameters())
@@ -125,7 +123,7 @@ class TensorFlowSession:
         # on the CPU tf.identity shares memory, but the case measures a copy
         return tf.identity(tensor) if self._is_gpu else tf.raw_ops.DeepCopy(x=tensor)
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
+    def open_pipeline(self, dataset: Dataset, order: Sequence[Any]) -> Iterator[Tensors]:
         return open_dataset(self._case, dataset, order)
 
     def set_learning_rate(self, learning_rate: float) -> None:

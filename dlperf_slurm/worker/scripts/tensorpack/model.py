@@ -48,11 +48,11 @@ class ResNet50(ModelDesc):
 
     def _compute_decay(self, weight: tf.Tensor) -> tf.Tensor:
         """Compute the loss whose gradient is the weight times the decay."""
-        return self._definition.WEIGHT_DECAY * tf.nn.l2_loss(weight)
+        return self._definition.RULE.weight_decay * tf.nn.l2_loss(weight)
 
     def optimizer(self) -> tf.compat.v1.train.Optimizer:
-        learning_rate = self._definition.learning_rate(self._global_batch_size)
-        return tf.compat.v1.train.MomentumOptimizer(learning_rate, self._definition.MOMENTUM)
+        rule = self._definition.make_rule(self._global_batch_size)
+        return tf.compat.v1.train.MomentumOptimizer(rule.learning_rate, rule.momentum)
 
     def _compute_logits(self, images: tf.Tensor) -> tf.Tensor:
         definition = self._definition

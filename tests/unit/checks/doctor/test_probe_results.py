@@ -8,6 +8,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.checks.doctor.probe import JobEnd, Probe, choose_probes, shrink
 from dlperf_slurm.checks.doctor.probe_results import evaluate_probe
+from dlperf_slurm.contract.nodes import NodeReport, write_node_report
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.matrix.expand import Expansion
@@ -37,7 +38,7 @@ def make_answer(rank=0, host="n1", **changes):
 def judge_answers(folder, answers, probe=None, end=ENDED, error="", has_started=True):
     start = folder / "s0"
     if has_started:
-        start.mkdir()
+        start.mkdir(exist_ok=True)
         (start / "err").write_text(error, encoding="utf-8")
         for number, answer in enumerate(answers):
             path = start / f"probe-{answer['host']}-{number}.json"
@@ -194,6 +195,13 @@ def test_job_that_did_not_get_its_turn_is_undecided(home):
 def test_launcher_that_starts_nothing_is_quoted(error, line, home):
     (found,) = list_faults(home, [], error=error)
     assert found.startswith(f"fault     {line}")
+
+
+def test_node_that_fails_its_check_is_named_and_not_the_launcher(home):
+    (home / "s0").mkdir()
+    write_node_report(home / "s0", NodeReport("n2", "n2", 0.0, 0.0, ("link is down",)))
+    (line,) = list_faults(home, [], error="srun: error: n2: task 0: Exited with exit code 1\n")
+    assert_problem(line, key="fault     node: pytorch", says=("n2", "link is down", "[node]"))
 
 
 def test_refused_probe_is_quoted(home):

@@ -20,6 +20,14 @@ def test_a_parameter_server_s_log_says_so():
     assert "parameter server" in problem
 
 
+@pytest.mark.parametrize(("kept", "problem"), [(0, "0 of 30 steps"), (2, "10 of 30 steps")])
+def test_log_with_too_few_steps_is_no_result(kept, problem):
+    lines = list_excerpt("tf_cnn_benchmarks/one_process.log")
+    steps = [line for line in lines if "jitter" in line]
+    short = [line for line in lines if line not in steps[kept:]]
+    assert problem in read_one("tf_cnn_benchmarks", short).problem
+
+
 def test_two_benchmarks_one_after_the_other_are_two_runs():
     lines = list_excerpt("tf_cnn_benchmarks/one_process.log")
     faster = [line.replace("611.87", "700.00") for line in lines]

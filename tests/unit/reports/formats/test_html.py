@@ -62,6 +62,15 @@ class Document(HTMLParser):
         return [attributes[name] for _, attributes in self.elements if name in attributes]
 
 
+def test_links_at_the_top_are_in_the_order_of_the_page():
+    cases = make_cases()
+    text = make_page(Report(summarize_cases(cases), (), "title = 'x'\n"))
+    links = re.findall(r'href="#([^"]+)"', text[text.index("<nav") : text.index("</nav>")])
+    assert {"missing", "details"} < set(links)
+    places = [text.index(f'id="{link}"') for link in links]
+    assert places == sorted(places)
+
+
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>'
 
 

@@ -73,6 +73,19 @@ def test_place_without_a_figure_is_told_and_no_column():
     assert table.caption.endswith("not measured: 2n2g")
 
 
+def test_marks_of_a_place_without_a_figure_lead_to_its_footnotes():
+    overview = make_overview()
+    (case,) = overview.cases.index[overview.cases.topology == "2n2g"]
+    marks = "".join(f"[{number}]" for number in sorted(overview.cases.marks[case]))
+    assert marks
+    assert tabulate_overview(overview, marks=True).caption.endswith(f"not measured: 2n2g {marks}")
+
+
+def test_of_a_model_without_a_figure_the_caption_says_only_what_is_missing():
+    table = tabulate_overview(make_overview(make_measured("jax", "2n2g", [], reason="no node")))
+    assert table.caption == "not measured: 2n2g"
+
+
 def test_last_columns_are_efficiency_and_what_the_precision_brings_at_the_largest():
     table = tabulate_overview(make_overview())
     assert table.header[-2:] == ("efficiency at 1n2g", "speedup over fp32 at 1n2g")
