@@ -165,15 +165,12 @@ def is_slurm_here() -> bool:
 
 
 def run_client(
-    command: Sequence[str],
-    timeout_seconds: float = COMMAND_TIMEOUT_SECONDS,
-    keep_open: Sequence[int] = (),
-    inherit: Collection[str] = (),
+    command: Sequence[str], keep_open: Sequence[int] = (), inherit: Collection[str] = ()
 ) -> str:
     """Run a Slurm client command and return its standard output.
 
     The command inherits the descriptors `keep_open` and the SBATCH_ variables named in `inherit`.
-    Raises SchedulerError if it fails, is missing, or takes longer than `timeout_seconds`.
+    Raises SchedulerError if it fails, is missing, or takes longer than COMMAND_TIMEOUT_SECONDS.
     """
     # imported here, as a run that has ended asks no scheduler
     import subprocess
@@ -192,7 +189,7 @@ def run_client(
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=timeout_seconds,
+            timeout=COMMAND_TIMEOUT_SECONDS,
             pass_fds=keep_open,
         )
     except FileNotFoundError:
@@ -200,7 +197,7 @@ def run_client(
     except subprocess.TimeoutExpired as error:
         # stderr may be "Slurm temporarily unable to accept job, sleeping and retrying"
         words = (error.stderr or b"").decode(errors="replace").strip()
-        message = f"{command[0]} did not respond within {timeout_seconds:.0f} s"
+        message = f"{command[0]} did not respond within {COMMAND_TIMEOUT_SECONDS:.0f} s"
         raise SchedulerError(add_hint(f"{message}: {words}" if words else message)) from None
     if done.returncode:
         message = done.stderr.strip() or f"exit code {done.returncode}"

@@ -6,14 +6,8 @@ import sys
 from importlib import import_module
 from importlib.machinery import PathFinder
 
+from dlperf_slurm.cli import streams
 from dlperf_slurm.cli.commands import COMMANDS
-from dlperf_slurm.cli.streams import (
-    escape_unencodable,
-    find_width,
-    plain_streams,
-    replace_closed_streams,
-    silence_output,
-)
 from dlperf_slurm.program import COMMAND, PROGRAM
 from dlperf_slurm.version import __version__
 
@@ -34,28 +28,28 @@ def main(arguments: "Optional[Sequence[str]]" = None) -> int:
 
     The code is 0, or that of the error's class. Raises KeyboardInterrupt.
     """
-    replace_closed_streams()
-    escape_unencodable()
+    streams.replace_closed_streams()
+    streams.escape_unencodable()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     try:
         try:
             if words and words[0] not in HELP_OPTIONS:
-                with plain_streams():
+                with streams.plain_streams():
                     return _run_command(words)
             make_parser(words).print_help()
         finally:
             # Python's own flush at exit would be too late to catch its errors
             sys.stdout.flush()
     except BrokenPipeError:
-        silence_output()
+        streams.silence_output()
         return READER_GONE_EXIT_CODE
     except OSError as error:
         # an error of standard output: those of a command are caught in _run_command
         from dlperf_slurm.errors import InputError
 
-        silence_output()
+        streams.silence_output()
         reason = f"cannot write to standard output: {error.strerror}"
         print(f"{PROGRAM}: error: {reason}", file=sys.stderr)
         return InputError.exit_code
@@ -146,7 +140,7 @@ class _ListedCommand(argparse.ArgumentParser):
 
 def _make_formatter(prog: str) -> argparse.HelpFormatter:
     # the width that argparse computes by default
-    return argparse.HelpFormatter(prog, width=find_width() - 2)
+    return argparse.HelpFormatter(prog, width=streams.find_width() - 2)
 
 
 def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
+from dlperf_slurm.cli import staging
 from dlperf_slurm.cli.follow import advise, follow_run, warn_of_full_disk
 from dlperf_slurm.cli.options import (
     RUN_HELP,
@@ -20,13 +21,6 @@ from dlperf_slurm.cli.options import (
     find_chosen_run,
 )
 from dlperf_slurm.cli.output import make_console, only_result, print_json, say, warn
-from dlperf_slurm.cli.staging import (
-    RETRY_SECONDS,
-    check_interleaving,
-    check_matrix,
-    load_plan,
-    stage_matrices,
-)
 from dlperf_slurm.errors import (
     CasesFailedError,
     EnvironmentMissingError,
@@ -163,7 +157,7 @@ def _describe_submission(run: "Run") -> dict[str, object]:
 
 def run_plan(options: argparse.Namespace) -> None:
     """Print the jobs that a matrix would submit; writes nothing, and needs no cluster."""
-    _print_plan(options, load_plan(options, must_reach_cluster=False))
+    _print_plan(options, staging.load_plan(options, must_reach_cluster=False))
 
 
 def _print_plan(
@@ -192,7 +186,7 @@ def _print_plan(
 
 def run_render(options: argparse.Namespace) -> None:
     """Stage a run without submitting it (needs no cluster or environments); print script paths."""
-    (run,) = stage_matrices(options, [check_matrix(options, is_to_run=False)])
+    (run,) = staging.stage_matrices(options, [staging.check_matrix(options, is_to_run=False)])
     for group_id in run.list_group_ids():
         print(run.get_script_path(group_id))
     print(f"To submit this run: {COMMAND} resume {run.path}")
@@ -209,9 +203,9 @@ def run_submit(options: argparse.Namespace) -> None:
         if second is not None:
             of_second = argparse.Namespace(**{**vars(options), "matrix": second})
             checked.append(check_submission(of_second))
-            check_interleaving(*checked)
+            staging.check_interleaving(*checked)
         if not options.dry_run:
-            runs += stage_matrices(options, checked)
+            runs += staging.stage_matrices(options, checked)
             for run in runs:
                 mark_own(run)
             failure = None
@@ -258,7 +252,7 @@ class _Interleave(argparse.Action):
 def start_run(options: argparse.Namespace) -> "Run":
     """Submit a matrix as `run_submit` does, but without messages, and return the run."""
     with only_result(True):
-        (run,) = stage_matrices(options, [check_submission(options)])
+        (run,) = staging.stage_matrices(options, [check_submission(options)])
         mark_own(run)
         submit_and_follow(run, must_wait=False)
     return run
@@ -281,7 +275,7 @@ def check_submission(options: argparse.Namespace, nodes: Sequence[str] = ()) -> 
             f"To run on this machine, without Slurm: {COMMAND} {words} --site local"
         )
     with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
-        return check_matrix(options, is_to_run=True, nodes=nodes)
+        return staging.check_matrix(options, is_to_run=True, nodes=nodes)
 
 
 def _find_named_run(options: argparse.Namespace) -> "Run":
@@ -390,7 +384,7 @@ def run_wait(options: argparse.Namespace) -> None:
 
     with print_result(options) as runs:
         runs.append(find_chosen_run(options))
-        submitter = Submitter(runs[0], say, RETRY_SECONDS)
+        submitter = Submitter(runs[0], say, staging.RETRY_SECONDS)
         follow_run(runs[0], submitter, is_own=is_own(runs[0]))
 
 
@@ -453,7 +447,7 @@ def _make_submitter(run: "Run", must_wait: bool, is_new: bool) -> "Submitter":
 
     other = run.find_interleaved()
     is_in_turns = is_new or (other is not None and is_own(other))
-    return Submitter(run, say, RETRY_SECONDS if must_wait else 0.0, is_in_turns)
+    return Submitter(run, say, staging.RETRY_SECONDS if must_wait else 0.0, is_in_turns)
 
 
 def _go_on(run: "Run", must_wait: bool) -> None:

@@ -9,23 +9,7 @@ from typing import Any
 
 from dlperf_slurm.contract.axes import INFER, ON_DEVICE, ON_HOST, TRAIN, Axes
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.matrix.value_types import (
-    AnyBatchSize,
-    BatchBound,
-    BoundOrNumber,
-    Compiler,
-    Data,
-    Framework,
-    GradientSync,
-    LossScale,
-    MemoryFormat,
-    Mode,
-    NaturalInt,
-    Optimizer,
-    PositiveInt,
-    Precision,
-    TopologyName,
-)
+from dlperf_slurm.matrix import value_types
 
 # a point of the matrix: the values of "model" and of all axes (or of those chosen so far)
 Point = Mapping[str, Any]
@@ -86,41 +70,45 @@ DEFAULTS = {field.name: field.default for field in fields(Axes) if field.default
 AXIS_SPECS = (
     AxisSpec(
         "framework",
-        Framework,
+        value_types.Framework,
         "Name of the framework.",
         label="",
         is_always_in_id=True,
     ),
     AxisSpec(
         "topology",
-        TopologyName,
+        value_types.TopologyName,
         "Nodes and devices per node: '2n8g' is 2 nodes with 8 devices each, one rank per device.",
         label="",
         is_always_in_id=True,
     ),
     AxisSpec(
         "batch_size_per_device",
-        AnyBatchSize,
+        value_types.AnyBatchSize,
         "Batch size of each rank: a number, 'max' for the largest that fits into memory, or '256 "
         "-> 224 -> 196' for the first of these that fits.",
         unit="samples",
         label="",
         id_text="bs{}",
         is_always_in_id=True,
-        bound=BatchBound,
+        bound=value_types.BatchBound,
     ),
     AxisSpec(
         "precision",
-        Precision,
+        value_types.Precision,
         "Number formats of the computation; 'amp-' is automatic mixed precision.",
         label="",
         is_always_in_id=True,
     ),
-    AxisSpec("compiler", Compiler, "Compiler of the model, or 'none'."),
-    AxisSpec("memory_format", MemoryFormat, "Memory layout of images: channels first or last."),
+    AxisSpec("compiler", value_types.Compiler, "Compiler of the model, or 'none'."),
+    AxisSpec(
+        "memory_format",
+        value_types.MemoryFormat,
+        "Memory layout of images: channels first or last.",
+    ),
     AxisSpec(
         "gradient_sync",
-        GradientSync,
+        value_types.GradientSync,
         "How ranks average gradients: 'native' is the framework's own way; 'sharded' also splits "
         "parameters and the optimizer's state over the ranks.",
     ),
@@ -133,7 +121,7 @@ AXIS_SPECS = (
     ),
     AxisSpec(
         "mode",
-        Mode,
+        value_types.Mode,
         "Training (a step is an optimizer update) or inference (a step is a forward pass, or a "
         "generation if there are `output_tokens`).",
         label="",
@@ -143,41 +131,41 @@ AXIS_SPECS = (
         str,
         "Script that measures: 'worker' (this tool's), or the NAME of a table [scripts.NAME].",
     ),
-    AxisSpec("data", Data, "Source of the batches.", label="data={}"),
+    AxisSpec("data", value_types.Data, "Source of the batches.", label="data={}"),
     AxisSpec(
         "data_workers",
-        PositiveInt,
+        value_types.PositiveInt,
         "Number of data loading workers per rank.",
         unit="readers",
         label="{} workers",
         id_text="workers{}",
-        bound=BoundOrNumber,
+        bound=value_types.BoundOrNumber,
         applies=_has_loader,
     ),
     AxisSpec(
         "prefetch_batches",
-        PositiveInt,
+        value_types.PositiveInt,
         "Number of batches to load in advance.",
         unit="batches",
         label="prefetch {}",
         id_text="prefetch{}",
-        bound=BoundOrNumber,
+        bound=value_types.BoundOrNumber,
         applies=_has_loader,
     ),
     AxisSpec(
         "optimizer",
-        Optimizer,
+        value_types.Optimizer,
         "Optimizer; 'default' is the optimizer of the model.",
         applies=_is_training,
     ),
     AxisSpec(
         "gradient_accumulation",
-        PositiveInt,
+        value_types.PositiveInt,
         "Number of batches per rank whose gradients are accumulated in one step.",
         unit="batches",
         label="accumulate {}",
         id_text="accumulate{}",
-        bound=BoundOrNumber,
+        bound=value_types.BoundOrNumber,
         applies=_is_training,
     ),
     AxisSpec(
@@ -190,7 +178,7 @@ AXIS_SPECS = (
     ),
     AxisSpec(
         "loss_scale",
-        LossScale,
+        value_types.LossScale,
         "Loss scale for fp16 gradients: a number, or 'dynamic'.",
         label="loss scale {}",
         id_text="scale{}",
@@ -198,35 +186,35 @@ AXIS_SPECS = (
     ),
     AxisSpec(
         "output_tokens",
-        NaturalInt,
+        value_types.NaturalInt,
         "Number of tokens to generate after each prompt, by prefill and decoding with a KV cache; "
         "with 0, only a forward pass is measured.",
         unit="tokens",
         label="output {}",
         id_text="output{}",
-        bound=BoundOrNumber,
+        bound=value_types.BoundOrNumber,
         applies=_is_inference,
     ),
     AxisSpec(
         "prompt_length",
-        PositiveInt,
+        value_types.PositiveInt,
         "Number of tokens in each prompt.",
         unit="tokens",
         label="prompt {}",
         id_text="prompt{}",
-        bound=BoundOrNumber,
+        bound=value_types.BoundOrNumber,
         applies=_is_generation,
     ),
     AxisSpec(
         "global_batch_size",
-        NaturalInt,
+        value_types.NaturalInt,
         "Samples of one step over all devices, the same on each topology (strong scaling); it must "
         "be a multiple of the devices x `gradient_accumulation`, and sets `batch_size_per_device`. "
         "0 keeps the batch size per device instead (weak scaling).",
         unit="samples",
         label="",
         id_text="global{}",
-        bound=BoundOrNumber,
+        bound=value_types.BoundOrNumber,
         applies=_is_training,
     ),
 )

@@ -6,14 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import JournalError, SchedulerError
-from dlperf_slurm.jobs.journal import (
-    CANCELLED,
-    SUBMITTED,
-    Event,
-    append_reserved,
-    hold_submit_lock,
-    read_journal,
-)
+from dlperf_slurm.jobs import journal
 from dlperf_slurm.jobs.markers import OVER, list_markers
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
@@ -35,7 +28,7 @@ def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
     written. Raises SchedulerError if another process is submitting the run, if the scheduler
     refuses or does not answer, or if a job does not end.
     """
-    with hold_submit_lock(run.path, must_write=False):
+    with journal.hold_submit_lock(run.path, must_write=False):
         try:
             recover_interrupted(run)
         except JournalError as error:
@@ -72,7 +65,9 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
 
 def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
     """Count the unfinished array tasks of Slurm jobs such as "7_3"; tasks may share a job."""
-    submitted = [event for event in read_journal(run.path) if event.event == SUBMITTED]
+    submitted = [
+        event for event in journal.read_journal(run.path) if event.event == journal.SUBMITTED
+    ]
     array_job_ids = {event.group_id: event.array_job_id for event in submitted}
     markers = list_markers(run.path)
     shared: Counter[str] = Counter()
@@ -117,6 +112,8 @@ def _journal(run: Run, array_job_ids: Sequence[str], warn: Callable[[str], None]
     `warn` gets the error if the journal cannot be written.
     """
     try:
-        append_reserved(run.path, Event(CANCELLED, detail=" ".join(array_job_ids)))
+        journal.append_reserved(
+            run.path, journal.Event(journal.CANCELLED, detail=" ".join(array_job_ids))
+        )
     except JournalError as error:
         warn(str(error))

@@ -9,18 +9,7 @@ from typing import Optional
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files.archive_lookup import has_file
-from dlperf_slurm.jobs.journal import (
-    CANCELLED,
-    REFUSED,
-    STAGED,
-    SUBMITTED,
-    SUBMITTING,
-    Event,
-    append_event,
-    append_reserved,
-    read_journal,
-    read_whole_journal,
-)
+from dlperf_slurm.jobs import journal
 from dlperf_slurm.jobs.manifest import compute_block
 from dlperf_slurm.jobs.markers import read_claim
 from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run
@@ -38,7 +27,7 @@ def recover_interrupted(run: Run) -> dict[str, str]:
     """
     found = {}
     for group_id, last in find_unsubmitted(run).items():
-        array_job_id = find_submitted(run, group_id) if last != STAGED else None
+        array_job_id = find_submitted(run, group_id) if last != journal.STAGED else None
         if array_job_id is not None:
             _journal_submitted(run, group_id, array_job_id)
             found[group_id] = array_job_id
@@ -52,13 +41,13 @@ def find_unsubmitted(run: Run) -> dict[str, str]:
     group if the journal has lost lines; it then has SUBMITTING. A group that was refused for a
     limit on jobs is surely not in the queue, and has STAGED.
     """
-    events, is_whole = read_whole_journal(run.path)
-    last = dict.fromkeys(run.list_group_ids(), STAGED if is_whole else SUBMITTING)
+    events, is_whole = journal.read_whole_journal(run.path)
+    last = dict.fromkeys(run.list_group_ids(), journal.STAGED if is_whole else journal.SUBMITTING)
     for event in events:
-        if event.event in (SUBMITTING, REFUSED, SUBMITTED):
-            is_out = event.event == REFUSED and is_surely_refused(event.detail)
-            last[event.group_id] = STAGED if is_out else event.event
-    return {group_id: name for group_id, name in last.items() if name != SUBMITTED}
+        if event.event in (journal.SUBMITTING, journal.REFUSED, journal.SUBMITTED):
+            is_out = event.event == journal.REFUSED and is_surely_refused(event.detail)
+            last[event.group_id] = journal.STAGED if is_out else event.event
+    return {group_id: name for group_id, name in last.items() if name != journal.SUBMITTED}
 
 
 def has_unsubmitted_retry(run: Run, refused: Collection[str]) -> bool:
@@ -66,7 +55,7 @@ def has_unsubmitted_retry(run: Run, refused: Collection[str]) -> bool:
 
     Another process submits them now, or was killed before it did. `refused` groups do not count.
     """
-    if any(event.event == CANCELLED for event in read_journal(run.path)):
+    if any(event.event == journal.CANCELLED for event in journal.read_journal(run.path)):
         return False
     group_ids = find_unsubmitted(run).keys() - refused
     return any(run.read_tasks(group_id)[0].attempt > 1 for group_id in group_ids)
@@ -159,7 +148,9 @@ class BlockOrder:
             blocks = get_blocks(other)
             self._other_jobs = _list_array_jobs(other, blocks)
             # a run that is submitted to its end, or cancelled, is not waited for
-            if not any(event.event == CANCELLED for event in read_journal(other.path)):
+            if not any(
+                event.event == journal.CANCELLED for event in journal.read_journal(other.path)
+            ):
                 missing = (blocks[name] for name in find_unsubmitted(other) if name in blocks)
                 self.last = min(missing, default=math.inf) + self._lead - 1
 
@@ -179,8 +170,8 @@ class BlockOrder:
 def _list_array_jobs(run: Run, blocks: Mapping[str, int]) -> dict[int, list[str]]:
     """Return the ids of the run's array jobs that are in the journal, by block."""
     found: dict[int, list[str]] = {}
-    for event in read_journal(run.path) if blocks else ():
-        if event.event == SUBMITTED and event.group_id in blocks:
+    for event in journal.read_journal(run.path) if blocks else ():
+        if event.event == journal.SUBMITTED and event.group_id in blocks:
             found.setdefault(blocks[event.group_id], []).append(event.array_job_id)
     return found
 
@@ -195,14 +186,16 @@ def submit_group(
     JournalError, or InputError if a file that the jobs need is missing.
     """
     submit = _prepare(run, group_id, lock, awaited)
-    append_event(run.path, Event(SUBMITTING, group_id=group_id))
+    journal.append_event(run.path, journal.Event(journal.SUBMITTING, group_id=group_id))
     array_job_id, refusal = _call_sbatch(run, group_id, submit)
     if array_job_id:
         _journal_submitted(run, group_id, array_job_id)
         return array_job_id, ""
     # without this event a later submission looks the job up, as the last event is SUBMITTING
     with contextlib.suppress(JournalError):
-        append_event(run.path, Event(REFUSED, group_id=group_id, detail=refusal))
+        journal.append_event(
+            run.path, journal.Event(journal.REFUSED, group_id=group_id, detail=refusal)
+        )
     return "", refusal
 
 
@@ -226,9 +219,11 @@ def _call_sbatch(run: Run, group_id: str, submit: Callable[[], str]) -> tuple[st
 
 def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
     # squeue is called with --user, and other users of the group may resume the run
-    event = Event(SUBMITTED, group_id=group_id, array_job_id=array_job_id, detail=str(os.geteuid()))
+    event = journal.Event(
+        journal.SUBMITTED, group_id=group_id, array_job_id=array_job_id, detail=str(os.geteuid())
+    )
     try:
-        append_reserved(run.path, event)
+        journal.append_reserved(run.path, event)
     except JournalError as error:
         raise JournalError(
             f"{group_id}: array job {array_job_id} was submitted, but {error}\n"

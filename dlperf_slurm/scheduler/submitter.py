@@ -7,14 +7,7 @@ from typing import TypeVar
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import JournalError, SchedulerError
-from dlperf_slurm.jobs.journal import (
-    CANCELLED,
-    LOCK_TIMEOUT_SECONDS,
-    hold_submit_lock,
-    read_journal,
-    release_disk_space,
-    reserve_disk_space,
-)
+from dlperf_slurm.jobs import journal
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.queue import make_queue_watcher
@@ -145,12 +138,12 @@ class Submitter:
 
     def _submit_run(self) -> None:
         run = self.run
-        lock_timeout_seconds = min(self.retry_seconds, LOCK_TIMEOUT_SECONDS)
-        with hold_submit_lock(run.path, timeout_seconds=lock_timeout_seconds) as lock:
+        lock_timeout_seconds = min(self.retry_seconds, journal.LOCK_TIMEOUT_SECONDS)
+        with journal.hold_submit_lock(run.path, timeout_seconds=lock_timeout_seconds) as lock:
             if self._count_cancellations() > self._cancellations:
                 self._stop()
                 return
-            reserve_disk_space(run.path)
+            journal.reserve_disk_space(run.path)
             for group_id, array_job_id in recover_interrupted(run).items():
                 self._report(f"{group_id}: array job {array_job_id} was already submitted")
             group_ids = list(find_unsubmitted(run))
@@ -159,7 +152,7 @@ class Submitter:
                 refuse_impossible(run, group_ids)
                 self._is_checked = True
             self._submit_groups(group_ids, lock)
-            release_disk_space(run.path)
+            journal.release_disk_space(run.path)
 
     def _submit_groups(self, group_ids: Sequence[str], lock: int) -> None:
         self.waiting = {name: words for name, words in self.waiting.items() if name in group_ids}
@@ -241,7 +234,9 @@ class Submitter:
         self.waiting = {}
 
     def _count_cancellations(self) -> int:
-        return sum(event.event == CANCELLED for event in read_journal(self.run.path))
+        return sum(
+            event.event == journal.CANCELLED for event in journal.read_journal(self.run.path)
+        )
 
     def _count_jobs(self) -> int:
         """Return how many jobs the user has in the queue; raises SchedulerError."""

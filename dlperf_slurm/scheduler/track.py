@@ -6,18 +6,8 @@ from typing import NamedTuple, Optional
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.jobs import journal
 from dlperf_slurm.jobs.attempts import AttemptValidity, fingerprint_attempt, validate_attempt
-from dlperf_slurm.jobs.journal import (
-    CANCELLED,
-    REFUSED,
-    STATE,
-    SUBMITTED,
-    SUBMITTING,
-    Event,
-    append_events,
-    read_journal,
-    read_whole_journal,
-)
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.markers import (
     NO_MARKERS,
@@ -73,7 +63,7 @@ class Tracker:
     def __init__(self, run: Run, trusts_journal: bool = False) -> None:
         self.run = run
         self._trusts_journal = trusts_journal
-        events, self._has_whole_journal = read_whole_journal(run.path)
+        events, self._has_whole_journal = journal.read_whole_journal(run.path)
         self._planned = {case.case_id: case for case in run.manifest.cases}
         group_ids = run.list_group_ids((events, self._has_whole_journal))
         tasks = (task for group_id in group_ids for task in run.read_tasks(group_id))
@@ -82,7 +72,11 @@ class Tracker:
         self._markers = [task.marker for task in self.tasks]
         self._cancelled_ids = _list_cancelled_ids(events)
         self._cache = _read_final_states(dict(zip(self._markers, self.tasks)), events)
-        begun = {e.group_id for e in events if e.event in (SUBMITTING, REFUSED, SUBMITTED)}
+        begun = {
+            e.group_id
+            for e in events
+            if e.event in (journal.SUBMITTING, journal.REFUSED, journal.SUBMITTED)
+        }
         self._job_names = {make_job_name(run.run_id, name): name for name in group_ids}
         followed = [
             group_id
@@ -91,7 +85,9 @@ class Tracker:
         ]
         self.watcher = make_watcher(run, followed)
         # group -> array job, from the journal, or else found in the queue or in markers
-        self.array_job_ids = {e.group_id: e.array_job_id for e in events if e.event == SUBMITTED}
+        self.array_job_ids = {
+            e.group_id: e.array_job_id for e in events if e.event == journal.SUBMITTED
+        }
         # group -> array jobs that the journal does not know, and marker -> the job that started it
         self._unjournaled_jobs: dict[str, list[str]] = {}
         self._owners: dict[str, str] = {}
@@ -103,7 +99,7 @@ class Tracker:
         self._grace = GracePeriod(run.manifest.lost_after_seconds, events)
         self._folder = MarkerFolder(run.path)
         self._begun_jobs: set[tuple[str, int]] = set()
-        self._unwritten: list[Event] = []
+        self._unwritten: list[journal.Event] = []
 
     def refresh(self, ask_scheduler: bool) -> list[TaskState]:
         """Return the states of all array tasks, in the order of the plan.
@@ -131,8 +127,8 @@ class Tracker:
     def read_submissions(self) -> bool:
         """Follow array jobs that the journal now has for groups without one; return whether any."""
         count = len(self.array_job_ids)
-        for event in read_journal(self.run.path):
-            if event.event == SUBMITTED and event.group_id not in self.array_job_ids:
+        for event in journal.read_journal(self.run.path):
+            if event.event == journal.SUBMITTED and event.group_id not in self.array_job_ids:
                 self.array_job_ids[event.group_id] = event.array_job_id
                 if isinstance(self.watcher, QueueWatcher):
                     self.watcher.job_names.add(make_job_name(self.run.run_id, event.group_id))
@@ -153,7 +149,7 @@ class Tracker:
         except SchedulerError as error:
             self.scheduler_error = str(error)
         # the journal is read after the scheduler: `cancel` writes there before it calls scancel
-        self._cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
+        self._cancelled_ids = _list_cancelled_ids(journal.read_journal(self.run.path))
         if isinstance(self.watcher, QueueWatcher):
             self._find_unjournaled_jobs(self.watcher)
 
@@ -312,7 +308,7 @@ class Tracker:
         if not events:
             return
         try:
-            append_events(self.run.path, events)
+            journal.append_events(self.run.path, events)
             self.journal_error = ""
         except JournalError as error:
             self._unwritten = events
@@ -320,12 +316,12 @@ class Tracker:
 
 
 def _read_final_states(
-    tasks: Mapping[str, RunTask], events: Sequence[Event]
+    tasks: Mapping[str, RunTask], events: Sequence[journal.Event]
 ) -> dict[str, CachedState]:
     """Return the newest final state in the journal of each of these array tasks."""
     found: dict[str, CachedState] = {}
     for event in events:
-        if event.event == STATE and event.state in FINAL_STATES:
+        if event.event == journal.STATE and event.state in FINAL_STATES:
             marker = f"{event.group_id}.{event.array_task_id}"
             task = tasks.get(marker)
             if task is not None:
@@ -341,17 +337,17 @@ def _fingerprint_markers(seen: MarkerState) -> str:
     return " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))
 
 
-def _list_cancelled_ids(events: Sequence[Event]) -> set[str]:
+def _list_cancelled_ids(events: Sequence[journal.Event]) -> set[str]:
     """Return the ids of the array jobs for which `cancel` was called."""
-    cancelled = (event.detail.split() for event in events if event.event == CANCELLED)
+    cancelled = (event.detail.split() for event in events if event.event == journal.CANCELLED)
     return {job_id for job_ids in cancelled for job_id in job_ids}
 
 
-def _make_event(cached: CachedState) -> Event:
+def _make_event(cached: CachedState) -> journal.Event:
     """Return the journal event of a final state."""
     state = cached.state
-    return Event(
-        STATE,
+    return journal.Event(
+        journal.STATE,
         group_id=state.task.group_id,
         array_job_id=state.array_job_id,
         array_task_id=state.task.array_task_id,

@@ -84,10 +84,11 @@ def test_no_jobs_are_cancelled_by_a_name_alone(bin_dir):
         cancel_jobs(["7"], job_name="probe")
 
 
-def test_client_that_hangs_is_given_up(bin_dir):
+def test_client_that_hangs_is_given_up(bin_dir, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.slurm_client.COMMAND_TIMEOUT_SECONDS", 0.1)
     write_program(bin_dir, "squeue", "exec /usr/bin/tail -f /dev/null")
     with pytest.raises(SchedulerError, match=r"^squeue did not respond.*slurmctld"):
-        run_client(["squeue"], timeout_seconds=0.1)
+        run_client(["squeue"])
 
 
 def test_client_inherits_the_descriptors_it_is_given(bin_dir):
