@@ -92,12 +92,10 @@ def judge_nodes(
 ) -> NodeVerdicts:
     """Decide for each node of a sweep whether it is good, slow, failed or undecided.
 
-    Nodes with the same models of GPU and CPU are compared by the throughput of each case and the
-    measured peaks of the devices. A node is slow if one of these figures is lower than on the other
-    nodes by `least_effect` (a fraction), failed if a repeat on it has no valid record (also if it
-    is slow), and undecided if it seems slow or has too few blocks (`stats.slow_nodes`). A node of a
-    deterministic sweep computes differently if its losses differ in a bit from those of most other
-    nodes.
+    Nodes of a kind (models of GPU and CPU) are compared by the throughput of each case and the
+    measured peaks of the devices, those of a deterministic sweep also by their losses, bit by bit.
+    `least_effect` is the slowdown from which a node is slow. The verdicts are those of
+    docs/statistics.md, slow nodes; a slow node with a failed repeat is failed.
     """
     facts = read_node_facts([(manifest, cases)])
     kinds = name_kinds(facts)

@@ -34,10 +34,8 @@ def judge_pairs(
 ) -> list[NodeVerdicts]:
     """Decide which nodes and which links of a sweep over pairs are good, slow, failed or undecided.
 
-    Returns the verdicts on the nodes, and those on the links. Compared are the throughput and the
-    all-reduce of the gradients (`stats.pair_effects`); slow means slower by `least_effect`, a
-    fraction. A node that failed in several pairs is failed, and nothing is said about its links; of
-    other pairs that failed, the link is.
+    Returns the verdicts on the nodes, and those on the links (docs/statistics.md, slow links), by
+    throughput and all-reduce. `least_effect` is the slowdown from which one is slow, a fraction.
     """
     measured = [case for case in cases if not case.case.reason]
     pairs = [tuple(pair.split(",")) for pair in manifest.nodes]

@@ -23,13 +23,8 @@ def compute_pair_effects(
 
     Each of `pairs` has the indices of two nodes, and was measured in the round of `rounds` with its
     index. Each figure is an array [pairs, repeats]; a larger value is faster, a missing one is nan.
-    The logarithm of a figure is the sum of an effect of the round, of both nodes, and of the link:
-    a fit by least absolute deviations, which few slow links do not bend, and which needs no
-    reference node. Nodes of different `kinds` may be paired: pairs of the same two kinds share an
-    effect, and a node has one effect with partners of each kind, as the slower kind may hide it. A
-    node is tested by its rounds with its own kind, each without the effect of its partner; a link
-    by its repeats, without those of the round and of both nodes. Holm's correction is over all
-    nodes and figures, and over all links and figures (`slow_nodes.compute_node_effects`).
+    Nodes of different `kinds` may be paired. The model of a figure, with effects of round, nodes,
+    kinds and link, and the tests are in docs/statistics.md, slow links.
     """
     import numpy
 

@@ -54,15 +54,11 @@ def compute_node_effects(
     """Compare each node with the other nodes; return the effects [figures][nodes].
 
     Each figure, such as the throughput of a case, is an array [nodes, blocks]; a larger value is
-    faster, a missing one is nan. In each block, a node is compared with the median of the other
-    nodes that are not slow, so that a drift of all nodes has no effect; this is repeated until no
-    further node is found slow. The effect of a node is the median over its blocks. Its p-value is
-    the share of random draws from the pooled deviations of all nodes that are as slow, adjusted by
-    Holm's method over all nodes and figures. The draws are scaled like Student's t, because the
-    deviations are few; `seed` makes them repeatable. `spreads` has for each figure by how much good
-    nodes differ from each other (a standard deviation of logarithms), which adds to the draws, and
-    its degrees of freedom; by default all good nodes are alike. Without degrees of freedom (0), no
-    node has an interval, and each p-value is 1.
+    faster, a missing one is nan. Effects and p-values are those of docs/statistics.md, slow nodes,
+    adjusted by Holm's method over all nodes and figures; `seed` makes the draws repeatable.
+    `spreads` has for each figure by how much good nodes differ from each other (a standard
+    deviation of logarithms), and its degrees of freedom; by default all good nodes are alike.
+    Without degrees of freedom (0), no node has an interval, and each p-value is 1.
     """
     spreads = spreads or [(0.0, 1)] * len(figures)
     tests = sum(len(values) for values in figures)

@@ -182,18 +182,16 @@ def list_limit_problems(check: NodeChecks) -> Iterator[str]:
     These are open files, locked memory and /dev/shm. The job script has raised the soft limits to
     the hard ones, and srun passes them on.
     """
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files != resource.RLIM_INFINITY and files < check.open_files:
-        yield (
-            f"a process may open {files} files; required: {check.open_files}; raise LimitNOFILE of "
-            "slurmd.service"
-        )
-    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    if locked != resource.RLIM_INFINITY and locked < check.locked_memory_mib * MIB:
-        yield (
-            f"a process may lock {locked // MIB} MiB of memory; required: "
-            f"{check.locked_memory_mib}; raise LimitMEMLOCK of slurmd.service"
-        )
+    for name, words, least, unit in (
+        ("NOFILE", "open {} files", check.open_files, 1),
+        ("MEMLOCK", "lock {} MiB of memory", check.locked_memory_mib, MIB),
+    ):
+        limit = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+        if limit != resource.RLIM_INFINITY and limit < least * unit:
+            allowed = words.format(limit // unit)
+            yield (
+                f"a process may {allowed}; required: {least}; raise Limit{name} of slurmd.service"
+            )
     size = shutil.disk_usage(str(SHARED_MEMORY)).total // MIB if SHARED_MEMORY.is_dir() else 0
     if size < check.shared_memory_mib:
         yield f"{SHARED_MEMORY} has {size} MiB; required: {check.shared_memory_mib}"
