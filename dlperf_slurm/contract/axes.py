@@ -97,7 +97,7 @@ class Axes:
 
     @property
     def has_batch_search(self) -> bool:
-        """Whether the job searches for the batch size: the largest, or the first of a ladder."""
+        """Whether the job searches for the largest batch size that fits, of all or of a ladder."""
         return isinstance(self.batch_size_per_device, str)
 
     @property

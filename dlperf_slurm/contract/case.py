@@ -59,8 +59,7 @@ class Case:
     A case whose `training` has epochs measures all of their steps; others take more than
     `warmup_steps` and `measured_steps` until both phases last their least seconds. Telemetry is
     sampled every `telemetry_interval_seconds`; 0 is never. Ranks that finish no step for
-    `stall_seconds` fail as stalled; None derives the limit from the warm-up, 0 disables the
-    watchdog.
+    `stall_seconds` fail as stalled; None derives the limit from the steps so far, 0 is no limit.
     """
 
     run_id: str

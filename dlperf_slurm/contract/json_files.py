@@ -27,7 +27,7 @@ def write_json(
     value: Union[Case, Record, Failure, Parity, Proofs],
     is_synced: bool = True,
 ) -> None:
-    """Write `value` with the schema version as JSON; otherwise as `write_file`."""
+    """Write `value` with the schema version as JSON, synced by default; otherwise as `write_file`."""
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}
     write_file(path, format_json(data).encode(), is_synced=is_synced)
 
@@ -88,8 +88,9 @@ def build_dataclass(
 ) -> D:
     """Build a dataclass from decoded JSON; raises ContractError for a wrong key or type.
 
-    Fields with a default may be missing unless `is_complete`; files that we write have all fields.
-    `where` names the file in messages.
+    Fields with a default may be missing unless `is_complete`; files that we write have all fields,
+    and dataclasses in fields must have all. For float fields integers become floats, for tuples
+    lists become tuples; other types are not converted. `where` names the file in messages.
     """
     fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
     if not isinstance(data, dict):

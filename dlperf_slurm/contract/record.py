@@ -233,7 +233,12 @@ class Record:
 
 
 def find_record_problem(record: Record) -> str:
-    """Return why an OK record is not valid; '' if it is valid, or the record of a failure."""
+    """Return why a record is not valid, or ''; of a failed record only the status is checked.
+
+    An OK record needs the ranks and hosts of its case's topology (from a log, the whole job is
+    enough), finite windows above 0, finite losses, and weights, where they were read, that are
+    finite and the same on all ranks.
+    """
     case = record.case
     if record.status not in STATUSES:
         return f"status is {record.status!r}; allowed: {', '.join(STATUSES)}"

@@ -26,7 +26,7 @@ def list_names(folder: Path, root: Path) -> "list[str]":
 
 
 def has_file(path: Path, root: Path) -> bool:
-    """Return whether a file exists below `root`, a run's folder or archive."""
+    """Return whether a file or folder exists at a path below `root`, a run's folder or archive."""
     archive = find_archive(root)
     if archive is None:
         return path.exists()

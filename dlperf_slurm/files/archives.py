@@ -156,8 +156,8 @@ def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
     """List the members of a ZIP file by name, in the order of the file.
 
     `where` names the file in messages. Raises FileProblem if it is not a ZIP file, or has unsafe or
-    duplicate names, links, encrypted or overlapping members, or a compression method other than
-    deflate.
+    duplicate names, links, encrypted or overlapping members, or members compressed by another
+    method than deflate.
     """
     try:
         _check_end(file)

@@ -22,7 +22,7 @@ def parse_array(content: bytes, where: str) -> Any:
     """Return the array in an .npy file of floating-point numbers, given the file's content.
 
     `where` names the file in messages. Raises FileProblem for any other content, or if the size
-    does not match the header.
+    does not match the header. The array is read-only.
     """
     import numpy
 

@@ -20,7 +20,7 @@ def open_folder(path: Path, root: Optional[Path] = None, is_made: bool = False) 
 
     `root` is a parent of `path`, below which no link is followed; without a root, links are
     followed. Raises FileNotFoundError if the folder is missing, FileProblem if a part of the path
-    is a link or not a folder.
+    below `root` is a link or not a folder, or if `path` is outside `root`.
     """
     descriptor = os.open(encode_path(path if root is None else root), os.O_RDONLY | os.O_DIRECTORY)
     try:

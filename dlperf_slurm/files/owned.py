@@ -22,9 +22,10 @@ LARGEST_BYTES = 64 * MIB
 def replace_files(folder: Path, root: Path, contents: Mapping[str, bytes]) -> None:
     """Write files into a folder, and remove other files that an earlier call wrote there.
 
-    The folder's LIST_FILE has the names and SHA-256 digests of the files written. Only files with
-    these names and digests are removed; others stay, but a file with a name in `contents` is always
-    replaced. Raises FileProblem as `write_file`; below `root`, no link is followed.
+    The folder is made if it is missing. Its LIST_FILE has the names and SHA-256 digests of the
+    files written. Only files with these names and digests are removed; others stay, but a file with
+    a name in `contents` is always replaced. Raises FileProblem as `write_file`; below `root`, no
+    link is followed.
     """
     made = _read_list(folder, root)
     if not made and not contents:

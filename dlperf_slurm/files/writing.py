@@ -61,7 +61,7 @@ def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
 
 
 def remove_file(path: Path, root: Optional[Path] = None) -> None:
-    """Remove a file or link if it exists; raises FileProblem if that fails."""
+    """Remove a file or link if it exists; FileProblem if that fails or the folder is missing."""
     try:
         with open_folder(path.parent, root) as folder, suppress(FileNotFoundError):
             os.unlink(encode_path(Path(path.name)), dir_fd=folder)

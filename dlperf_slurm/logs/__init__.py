@@ -207,9 +207,9 @@ def find_formats(lines: Iterable[LogLine], tables: Tables = NO_TABLES) -> List[s
 def read_runs(log_format: "Format", lines: Iterable[LogLine]) -> List[ParsedRun]:
     """Parse the runs of a log, in log order; a log without a timed step gives one with a problem.
 
-    A rank that prints the format's START line again after a timed step begins its next run; lines
-    of other ranks that are still in the run before may follow. Lines of ranks without a START line,
-    and lines without a rank label, belong to the run that began last.
+    A rank that prints the format's START line again after a timed step or a failure begins its next
+    run; lines of other ranks that are still in the run before may follow. Lines of ranks without a
+    START line, and lines without a rank label, belong to the run that began last.
     """
     runs = [_RunLines(log_format.start_run())]
     places: Dict[int, int] = {}
@@ -249,7 +249,7 @@ class _RunLines:
     def has_begun(self, rank: int) -> bool:
         """Return whether the next START line of the rank (-1: any rank) begins another run.
 
-        It does after a timed step or a failure of the rank.
+        It does after a timed step of the rank, or after any failure if the rank has begun this run.
         """
         has_failed = bool(self.failures.message) and (rank < 0 or rank in self.started)
         return self.run.is_under_way(rank) or has_failed
@@ -293,8 +293,8 @@ def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
 def compute_samples_per_s(windows: Iterable[Window], identity: Identity) -> float:
     """Return the throughput of the slowest rank's window, in samples/s of the whole job.
 
-    A window is a rank's measured steps. Windows of times need the global batch size of `identity`,
-    windows of rates per device its device count.
+    A window is a rank's measured steps. Windows of times or of steps/s need the global batch size
+    of `identity`, windows of rates per device its device count, of tokens/s its sequence length.
     """
     return min(_compute_rate(window, identity) for window in windows)
 

@@ -219,7 +219,10 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
 
 
 def _check(where: str, table: Table, kind: str, *needed: str) -> None:
-    """Raise FormatError if a table has keys unknown for its `kind`, or lacks one of `needed`."""
+    """Raise FormatError if a table has unknown keys or wrong types, or lacks one of `needed`.
+
+    `kind` is that of the table in KEYS, which has the keys and types. `where` is its place.
+    """
     known = KEYS[kind]
     if not isinstance(table, dict):
         raise FormatError(f"{where}: must be a table with the keys {', '.join(known)}")
@@ -398,7 +401,10 @@ def _take_pairs(run: TimedRun, line: LogLine, match: "re.Match[str]") -> None:
 
 
 def _make_identify(where: str, table: Table) -> Callable[[TimedRun], Identity]:
-    """Return the function that makes the Identity of a run, as the table of a format declares."""
+    """Return the function that makes the Identity of a run, as the table of a format declares.
+
+    Fields in FACTS that the table does not have are facts (what the log states) of these names.
+    """
     _check(where, table, "identity")
     makers = {key: _make_value(f"{where}.{key}", value) for key, value in table.items()}
     return lambda run: Identity(
@@ -412,7 +418,8 @@ def _make_identify(where: str, table: Table) -> Callable[[TimedRun], Identity]:
 def _read_fact(run: TimedRun, name: str) -> Any:
     """Convert what the log's patterns captured as `name` to the `Identity` field of that name.
 
-    Returns "" or 0 if the text is no such value.
+    Returns 0 for text that is no count, "" for a word that is not in WORDS, if `name` is, and any
+    other text as it is: also an unknown precision.
     """
     if isinstance(getattr(Identity(), name), int):
         return run.read_count(name)

@@ -65,8 +65,9 @@ def average_lines(
     """Return a rule: the mean of the values on timed lines, `values[start:stop]`.
 
     `series` names printed figures to take instead. With `is_per_device` the mean is multiplied by
-    the number of devices; `digits` rounds the result, `line_digits` each value. The rule raises
-    RuleError if the log has fewer values, or if the number of devices is needed and missing.
+    the number of devices; `digits` rounds the result, `line_digits` each value, to so many
+    decimals. The rule raises RuleError if the log has fewer values, or if the number of devices is
+    needed and missing.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:
@@ -120,7 +121,7 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
 def time_between(first: int, last: int) -> Compute:
     """Return a rule: samples/s between the times of step `first` and step `last`, to 2 decimals.
 
-    The rule raises RuleError if the time of one of the steps is missing.
+    The rule raises RuleError if the time of one of the steps is missing, or as `time_steps` does.
     """
 
     def compute(parsed: ParsedRun, identity: Identity) -> float:

@@ -110,8 +110,9 @@ class ImportedRun:
 def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
     """Import the runs of one log.
 
-    A log that is unreadable, of no format, or whose lines take too long to match, gives one failed
-    run.
+    A log that is unreadable, of no format or of several, lacks a number where its format needs one,
+    or whose lines take too long to match, gives one failed run. Raises FormatError if
+    `options` have an unknown format or an invalid table.
     """
     options = dataclasses.replace(options, clock=MatchClock())
     try:
@@ -407,7 +408,10 @@ def _describe_slowest(windows: Sequence[Window]) -> str:
 
 
 def _find_contradiction(parsed: ParsedRun, identity: Identity) -> str:
-    """Return a message if throughput by times and throughput by printed rates differ, or ""."""
+    """Return a message if throughput by times and throughput by printed rates differ, or "".
+
+    They differ by more than MOST_CONTRADICTION, as a fraction of the latter.
+    """
     if not parsed.printed or any(w.is_per_device and not identity.devices for w in parsed.printed):
         return ""
     ours = compute_samples_per_s(parsed.windows, identity)

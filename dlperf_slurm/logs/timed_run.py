@@ -170,7 +170,7 @@ class TimedRun:
             self._take(line, self.format.announcements)
 
     def _take(self, line: LogLine, entries: Lines) -> bool:
-        """Handle a line by the first entry whose pattern matches; return whether there is one."""
+        """Handle a line by the first matching entry that takes it; return whether there is one."""
         for entry in entries:
             pattern, handle = entry if isinstance(entry, tuple) else (entry, take_line)
             match = pattern.match(line.text)
@@ -286,7 +286,12 @@ def take_line(run: TimedRun, line: LogLine, match: Match[str]) -> None:
 
 
 def take_values(run: TimedRun, line: LogLine, found: Dict[str, str]) -> None:
-    """Store the values of a line in the run; `found` has their texts by group name."""
+    """Store the values of a line in the run; `found` has their texts by group name.
+
+    With a step the line becomes a Mark; with an epoch alone it ends the epoch, with a rate alone
+    the rank's run, whose throughput it gives; other values become facts. Stored values are removed
+    from `found`. Raises ValueError if a text is no number.
+    """
     line = line._replace(rank=int(found.pop("rank", line.rank)))
     for name in _KEPT & found.keys():
         run.keep(name, parse_number(found.pop(name)))

@@ -215,8 +215,8 @@ def count_timed_steps(marks: Sequence[Mark]) -> List[int]:
     """Return the steps that each line's seconds cover; the first line gets those of the second.
 
     If a line is lost, the steps since the line before are those of several intervals, but the
-    seconds are those of one: the steps of one interval are returned. The numbers of intervals on
-    lines show this; without them, seconds do that are nearer to those of one interval.
+    seconds are those of one: the steps of one interval are returned. Lost lines show in the numbers
+    of intervals (`Mark.number`), or, without them, in seconds nearer to those of one interval.
     """
     gaps = count_steps(marks)[1:]
     passed = [

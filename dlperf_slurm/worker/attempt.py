@@ -77,7 +77,7 @@ def run_attempt(
 
     `join` connects the ranks; `work` gets the case, the joined ranks and the directory. After any
     exception, SystemExit too, the failure is written to a file, the other ranks are ended, and the
-    exit code is 1.
+    exit code is 1. After success, the process exits here if an adapter has set `ending.is_at_once`.
     """
     world: Union[RankWorld, SingleProcess, None] = None
     signs = OutOfMemory(())
@@ -127,7 +127,10 @@ def watch_case(
     phases: Phases,
     is_traced: bool = False,
 ) -> None:
-    """Measure the case, ended by a watchdog at a stall, near the time limit or at a preemption."""
+    """Measure the case, ended by a watchdog at a stall, near the time limit or at a preemption.
+
+    The parameters are those of `measure_case`.
+    """
     phases.end(RANKS)
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
         measure_case(case, world, attempt_dir, rendezvous, position, phases, is_traced)

@@ -100,7 +100,8 @@ class CompletionClock:
     def mark(self, index: int) -> None:
         """Note that step `index` was issued (0: the start); a thread takes the time of its end.
 
-        Waits for the end of the step before it. Raises the error of a step that failed.
+        Waits for the end of the step before it, and at the last boundary for its own. Raises the
+        error of a step that failed.
         """
         if index == 0:
             self._seconds[0] = perf_counter()

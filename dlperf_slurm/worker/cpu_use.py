@@ -48,7 +48,10 @@ class CpuCounters:
 
 
 def read_proc(proc: Path = PROC) -> CpuCounters:
-    """Read the CPU counters of the host and all processes; raises OSError if that fails."""
+    """Read the CPU counters of the host and of all visible processes; `proc` is /proc.
+
+    Raises OSError if that fails, or ValueError for unexpected content.
+    """
     fields = (proc / "stat").read_text(encoding="ascii").split(None, 11)[1:9]
     user, nice, system, idle, iowait, irq, softirq, stolen = map(int, fields)
     worked = user + nice + system

@@ -34,7 +34,7 @@ XLA_LACK = "XLA cannot run cuDNN attention's backward kernel deterministically"
 def make_deterministic(framework: str) -> None:
     """Switch on deterministic kernels in this process, before the framework is first used.
 
-    Environment variables that are set already are kept.
+    Environment variables that are set already are kept; for JAX, XLA_FLAGS gets one flag more.
     """
     for name, value in choose_variables(framework, dict(os.environ)).items():
         os.environ[name] = value

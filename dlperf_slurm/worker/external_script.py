@@ -40,9 +40,9 @@ DEVICE_SECONDS = 30
 def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
     """Run the attempt's script by the launcher `command`, write the record from the script's log.
 
-    Returns the exit code: 0 if the record is valid. A script whose log has twice the measured steps
-    of the case is ended, as it may have no limit; one with a limit that is a little higher ends by
-    itself, and prints its total.
+    Returns 0 if the record is valid, else the script's exit code, or 1. A script whose log has
+    twice the measured steps of the case after the warm-up is ended, as it may have no limit; one
+    with a limit that is a little higher ends by itself, and prints its total.
     """
     case = read_json(attempt_dir / CASE_FILE, Case)
     enough = case.warmup_steps + 2 * case.measured_steps
@@ -59,9 +59,10 @@ def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
 
 
 def make_record(case: Case, log: Path, exit_code: int) -> Record:
-    """Make a record from the log; a failed one if the log does not match the case.
+    """Make a record from the log; a failed one if the script failed or the log differs.
 
-    Of a script that was stopped, only as many steps count as the case asks for.
+    Of a script that was stopped, the exit code does not count, and only as many steps as the case
+    asks for.
     """
     run = _read_log(case, log)
     if run.is_stopped:
@@ -146,7 +147,10 @@ def _has_steps(case: Case, log: Path, enough: int, most_lines: int = 0) -> bool:
 
 
 def _read_log(case: Case, log: Path, most_lines: int = 0) -> ImportedRun:
-    """Read the only run of a log; the case fills in what the log does not contain."""
+    """Read the only run of a log, or its first `most_lines`; a failed run if the log has several.
+
+    Figures use the case's settings where the log has none; `identity` has those of the log alone.
+    """
     asked = _describe_case(case)
     options = ImportOptions(
         case.log_format or "",

@@ -79,13 +79,14 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
 
 
 def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failure, ...]:
-    """Find the failures of an attempt, the most likely cause first.
+    """Find the failures of an attempt, at least one, the most likely cause first.
 
     Unless a rank itself reports that memory ran out, a failure of the job comes first: the cgroup's
     memory limit (out of memory only for ranks on CPUs: host memory does not limit a batch on a
-    GPU), a bus error, a stall or a full disk. Closed connections that ranks report are then
-    consequences. Ranks that others report as lost (without MPI) come next, unless the whole job was
-    terminated. `exit_code` is the launcher's.
+    GPU), a bus error, a stall, or, if no rank wrote a failure, a full disk. Closed connections that
+    ranks report are then consequences. Ranks that others report as lost (without MPI) come next,
+    unless the whole job was terminated. If there is nothing else, the end of the log and
+    `exit_code`, the launcher's, say how the job ended.
     """
     failures = read_failures(attempt_dir)
     if any(failure.is_out_of_memory for failure in failures):

@@ -33,9 +33,9 @@ PROC = Path("/proc")
 def probe_host(case: Case, rank_info: RankInfo, world: Any) -> Optional[HostNoise]:
     """Measure the use of this rank's host and GPUs by other processes, before the case begins.
 
-    The first rank of each host samples while all ranks wait, and prints noise to standard error.
-    None for a rank with nothing to report, and without telemetry. Collective: all ranks must call
-    this.
+    The first rank of each host samples the CPUs while all ranks wait, and also the GPUs if it sees
+    all; otherwise each rank looks at its own GPU. Noise is printed to standard error. None for a
+    rank with nothing to report, and without telemetry. Collective: all ranks must call this.
     """
     if case.telemetry_interval_seconds <= 0:
         return None

@@ -129,7 +129,8 @@ def measure_steps(
     """Run the warm-up steps, then the measured steps, whose first to last are the window.
 
     If the case asks for least seconds, more steps follow until both phases last as long; `agree`
-    returns the largest of all ranks' numbers, and is called before the window only.
+    returns the largest of all ranks' numbers, and is called before the window only. Each batch of a
+    training step is loaded from `batches`; if that is None, the session's own batch is used.
 
     The window starts after a device synchronization and a barrier over all ranks. It ends with a
     device synchronization alone, so that each rank's window ends with its own last step. Inside the

@@ -236,6 +236,7 @@ def compute_difference(
 ) -> Difference:
     """Find the parameter with the largest norm of the difference, relative to the expected norm.
 
+    The expected norm counts as at least NORM_FLOOR, a fraction of that of all parameters together.
     Returns the relative difference, inf if it is not finite, and the parameter; 0.0 and "" if none
     differs. `rounding` is, by parameter, an absolute norm that is subtracted first.
     """

@@ -20,9 +20,9 @@ MOST_STEPS = 20
 def run_profiled(attempt_dir: Path, tool: str, measure: Sequence[str], profile: List[str]) -> int:
     """Run the launcher's command `measure`, then `profile`; return the exit code of the former.
 
-    `profile`, a command with the profiler `tool`, runs only after a success: a few steps again, in
-    the folder profile-TOOL, whose path replaces FOLDER_MARK in it. Its failure is one line on
-    standard error.
+    Each gets the folder of its case as last argument. `profile`, a command with the profiler
+    `tool`, runs only after a success: a few steps again, in the folder profile-TOOL, whose path
+    replaces FOLDER_MARK in it. Its failure is one line on standard error.
     """
     child = CommandRunner()
     out, err = sys.stdout.buffer, sys.stderr.buffer
@@ -61,7 +61,7 @@ class TorchTrace:
         self._profiler.start()
 
     def stop(self) -> None:
-        """Write the trace for Perfetto or chrome://tracing, after the last step."""
+        """Write trace-rank-N.json.gz for Perfetto or chrome://tracing, after the last step."""
         self._profiler.stop()
         partial = self._path.with_name(f".{os.getpid()}-{self._path.name}")
         self._profiler.export_chrome_trace(str(partial))

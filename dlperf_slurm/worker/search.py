@@ -95,7 +95,11 @@ class Search:
         return not trial.is_out_of_memory
 
     def finish(self) -> int:
-        """Move the latest launch's files to the attempt, record last; return 0 or its exit code."""
+        """Move the latest launch's files to the attempt, record last; return 0 or its exit code.
+
+        The launch's `out` and `err` are copied to standard output and error. A failed launch that
+        exited with 0 gives 1.
+        """
         for path in self._latest_dir.iterdir():
             if path.name not in (CASE_FILE, RECORD_FILE, "out", "err"):
                 os.replace(str(path), str(self._attempt_dir / path.name))
@@ -193,9 +197,10 @@ def find_and_measure(search: Search) -> bool:
 
 
 def find_largest_tried(case: Case) -> int:
-    """Return the upper bound of the batch size per device: no step can exceed the data set.
+    """Return the upper bound of the batch size per device, LARGEST_TRIED or less.
 
-    A data set that cannot be opened is ignored here: the ranks of the first trial report why.
+    No step of a case with data "folder" can exceed the data set. A data set that cannot be opened
+    is ignored here: the ranks of the first trial report why.
     """
     if case.axes.data != FOLDER:
         return LARGEST_TRIED

@@ -54,7 +54,10 @@ class WatchedServers:
                 process.wait()
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """Wait for a server; end this process if the server ends before `release` was called."""
+        """Wait for a server; report and end this process if it fails before `release` was called.
+
+        Exit codes in EXPECTED_EXIT_CODES are no failure: all ranks have left, or the job is ended.
+        """
         exit_code = process.wait()
         if exit_code in EXPECTED_EXIT_CODES or self._may_end.is_set():
             return

@@ -46,7 +46,7 @@ def read_statuses(attempt_dir: Path, case: Case) -> Tuple[RankStatus, ...]:
 def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
     """Return the job's failure, which summarizes all ranks in one line, then one of each rank.
 
-    Empty if the watchdog ended no rank.
+    Its cause is a stall, the time limit or a preemption. Empty if the watchdog ended no rank.
     """
     statuses = read_statuses(attempt_dir, case)
     ranks = range(case.world_size)
@@ -123,7 +123,8 @@ def _compare_ranks(
 def write_partial_steps(attempt_dir: Path, case: Case) -> int:
     """Write the measured steps' times that ended ranks reported; return the number common to all.
 
-    Without any step, nothing is written. Only ranks with a RankStatus count.
+    They are seconds [ranks, steps] in PARTIAL_STEP_SECONDS_FILE, NaN where missing. Without any
+    step, nothing is written, and 0 returned. Only ranks with a RankStatus count.
     """
     statuses = read_statuses(attempt_dir, case)
     steps = [len(status.step_seconds) for status in statuses]

@@ -81,7 +81,11 @@ class RankStatus:
 def watch_rank(
     attempt_dir: Path, stall_seconds: Optional[float], world: World
 ) -> Iterator[Position]:
-    """Run the watchdog of this rank; yields the Position that the main thread has to update."""
+    """Run the watchdog of this rank; yields the Position that the main thread has to update.
+
+    `stall_seconds` is how long no step may end: None derives it from the steps so far, 0 is no
+    limit. At a stall, a signal or the call of another rank, the process is ended.
+    """
     (attempt_dir / STALLS_DIR).mkdir(exist_ok=True)
     stacks = get_rank_path(attempt_dir, world.rank, STACKS)
     allow_tracing()

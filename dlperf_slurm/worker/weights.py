@@ -79,9 +79,9 @@ def round_as_stored(values: Array, precision: str) -> Array:
 def sum_weights(case: Case, session: Session) -> float:
     """Sum the absolute values of this rank's weights, to compare them between ranks.
 
-    Returns 0, for unknown, if ranks do not have equal weights (as in inference, or with sharding);
-    for more than MOST_SUMMED parameters, which host memory may not hold on all ranks; and, after a
-    warning, if the framework fails to read them.
+    Returns 0, for unknown, for a single rank; if ranks do not have equal weights (as in inference,
+    with sharding or parameter servers); for more than MOST_SUMMED parameters, which host memory may
+    not hold on all ranks; and, after a warning, if the framework fails to read them.
     """
     axes = case.axes
     is_common = axes.mode == TRAIN and case.world_size > 1

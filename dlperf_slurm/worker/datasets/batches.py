@@ -104,7 +104,8 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
 
     In an epoch each sample is in at most one batch of one rank, in a shuffled order. All ranks have
     the same number of batches, a multiple of `gradient_accumulation`. A list of all keys would take
-    gigabytes for ninety epochs of ImageNet.
+    gigabytes for ninety epochs of ImageNet. With `batches` 0 there are those of all epochs of the
+    case's training. Raises DataError if the samples are fewer than one step takes.
     """
 
     def __init__(

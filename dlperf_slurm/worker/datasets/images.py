@@ -180,7 +180,8 @@ def _list_image_names(class_folder: bytes) -> List[bytes]:
 def decode_image(path: bytes) -> "Image":
     """Decode an image to 8-bit RGB.
 
-    Raises DataError, naming the file, if that fails.
+    Raises DataError, naming the file, if that fails, or if Pillow reads more than 8 bits per
+    channel (modes I and F).
     """
     import PIL.Image
 

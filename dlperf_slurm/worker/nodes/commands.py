@@ -29,10 +29,11 @@ class CommandResult(NamedTuple):
 def run_command(
     words: Sequence[str], seconds: float, env: Optional[Dict[str, str]] = None
 ) -> CommandResult:
-    """Run a command for at most `seconds`; return exit code (None at that limit) and all output.
+    """Run a command for at most `seconds`; return exit code (None at that limit) and output.
 
-    Raises OSError if it cannot be started. A hung driver can block a process even after SIGKILL:
-    neither the killed process nor the end of its output is waited for.
+    The output, at most OUTPUT_LIMIT_BYTES, includes standard error. Raises OSError if the command
+    cannot be started. A hung driver can block a process even after SIGKILL: neither the killed
+    process nor the end of its output is waited for.
     """
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(

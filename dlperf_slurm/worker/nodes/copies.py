@@ -40,8 +40,9 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
     """Copy a folder, or unpack a tar archive, to a folder of this node, unless that exists.
 
     `target` may have variables of `environ` (`expand`). Returns path, size and seconds. An existing
-    target is complete, since copies are renamed at the end. Raises CopyError if the copy fails, or
-    if an existing target belongs to another user or differs in size from the source.
+    target is complete, since copies are renamed at the end. Raises CopyError if the copy fails, if
+    an existing target belongs to another user, or if it differs in size from a source folder (it is
+    not compared with an archive).
     """
     started = time.monotonic()
     path = Path(expand(target, environ))

@@ -57,7 +57,7 @@ def list_link_problems(gpu: Gpu, unknown: List[str]) -> Iterator[str]:
 
 
 def find_nvlink_problems(gpus: Sequence[Gpu], seconds: float, unknown: List[str]) -> Iterator[str]:
-    """Yield the GPUs with fewer active NVLinks than another GPU of the same model in the node.
+    """Yield a sentence for each GPU with fewer active NVLinks than another GPU of its model.
 
     MIG instances have none. A failure of nvidia-smi is appended to `unknown`.
     """

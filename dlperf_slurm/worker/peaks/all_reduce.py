@@ -20,7 +20,7 @@ def time_all_reduces(case: Case, world: Any, parameter_count: int) -> Iterator[A
 
     All ranks must call this, after the measured steps, so that its memory is in no figure. It uses
     the framework's collective if there is one, else MPI's with buffers in host memory. Nothing for
-    a single rank, without MPI or without memory.
+    a single rank, without either collective, or if a rank lacks memory or fails.
     """
     if world.size == 1:
         return
@@ -44,7 +44,7 @@ def time_all_reduce(
     """Time all-reduces of `parameter_count` float32 numbers; return the shortest, or None.
 
     Each takes as long as on the slowest rank; no more are begun after `deadline` (monotonic). None
-    if a rank lacks memory or fails.
+    if a rank lacks memory or fails, or if there is neither the framework's collective nor MPI.
     """
     operation, via = _make_operation(case, world, parameter_count)
     # if one rank has no memory left, the others must not wait for it
@@ -81,7 +81,7 @@ def _time(operation: Operation) -> float:
 def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operation], str]:
     """Return an all-reduce of `count` float32 numbers, and OF_FRAMEWORK or OF_MPI.
 
-    The operation is None if this rank lacks memory.
+    The operation is None if this rank lacks memory, or without the framework's collective and MPI.
     """
     try:
         operation = _make_own(case, count)

@@ -125,7 +125,7 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
 
 
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:
-    """Gather the device peaks of all hosts on rank 0, and time all-reduces; empty elsewhere.
+    """Gather the device peaks of all hosts on rank 0 (none elsewhere), and time all-reduces.
 
     `peak` is this rank's result of `measure_peak`, `parameter_count` the number of gradients to
     all-reduce. All ranks must call this, after the measured steps.

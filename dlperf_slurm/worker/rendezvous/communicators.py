@@ -132,7 +132,7 @@ def join_ranks(rendezvous: RendezvousSettings, case: Case, attempt_dir: Path) ->
 
 
 def read_secret(environ: Mapping[str, str]) -> bytes:
-    """Return the ranks' secret from hexadecimal SECRET_VARIABLE; raises PlacementError if unset."""
+    """Return the ranks' secret from hexadecimal SECRET_VARIABLE; PlacementError if not valid."""
     try:
         secret = bytes.fromhex(environ.get(SECRET_VARIABLE, ""))
     except ValueError:

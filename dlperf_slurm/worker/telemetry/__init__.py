@@ -75,7 +75,10 @@ class Sampler:
         self._say(END)
 
     def finish(self) -> HostSamples:
-        """End the process; return the window's samples, or none and why as `problem`."""
+        """End the process; return the window's samples, or none and why as `problem`.
+
+        `problem` is "" if there was nothing to sample. Sets `cpu_use`.
+        """
         process, self._process = self._process, None
         if process is None:
             return HostSamples(self._host, problem=self._problem)

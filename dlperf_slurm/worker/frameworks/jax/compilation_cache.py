@@ -17,8 +17,8 @@ HIT, MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_m
 class CompilationCache:
     """The cache, unless the user has chosen one; counts the programs found in it and added to it.
 
-    Without a private folder there is no cache. JAX neither looks for nor adds what compiles in less
-    than a second.
+    Without a private folder there is no cache. JAX does not add what compiles in less than a
+    second.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,8 @@ class CompilationCache:
 def make_folder() -> Path:
     """Make the folder of JAX's cache, with mode 0700, remove its oldest entries, and return it.
 
-    Raises PermissionError if another user could change it: programs are loaded from it.
+    MOST_ENTRIES (200) entries are kept. Raises PermissionError if the folder or the one above it,
+    `dlperf-slurm`, is not this user's alone (mode 0700): programs are loaded from it.
     """
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
     own = (chosen if chosen.is_absolute() else Path.home() / ".cache") / "dlperf-slurm"

@@ -43,9 +43,10 @@ def configure_devices(case: Case, rank_info: RankInfo) -> None:
 
 
 def choose_gpu(rank_info: RankInfo) -> int:
-    """Return the index of this rank's GPU, counted by NVML.
+    """Return the index of this rank's GPU among those that it sees, which NVML counts, not JAX.
 
     JAX must be told its GPU before it lists the devices, because it reserves memory on all it sees.
+    Without NVML the entries of CUDA_VISIBLE_DEVICES are counted.
     """
     nvml = load_nvml()
     visible = list_seen(nvml, os.environ) if nvml else list_visible(os.environ, ())

@@ -113,7 +113,7 @@ class Forward:
     def describe_attention(self) -> str:
         """Return what computes attention, such as "cuDNN"; '' for a model without attention.
 
-        If cuDNN could not be used, the text has the reason too.
+        If `choose_attention` has given a reason not to use cuDNN, the text has the reason too.
         """
         names = {XLA: f"{UNFUSED}{self._lack_of_cudnn}", CUDNN: "cuDNN"}
         found = " and ".join(sorted(names[each] for each in self._attention_taken))
@@ -122,13 +122,20 @@ class Forward:
     def compute_logits(
         self, weights: Arrays, state: State, batch: Arrays, is_training: bool
     ) -> Tuple[Any, Arrays]:
-        """Return a batch's logits, and the updated running statistics by name, {} in evaluation."""
+        """Return a batch's logits, and the updated running statistics by name, {} in evaluation.
+
+        `state` gives statistics and dropout keys only; the weights are `weights`, as gradients are
+        taken with respect to these.
+        """
         scope = self.make_scope(weights, state, is_training)
         logits = self.model(scope, *self._work.take_inputs(batch))
         return logits, scope.new_statistics
 
     def make_scope(self, weights: Arrays, state: State, is_training: bool) -> Scope:
-        """Return the Scope from which the layers read weights and settings in one forward pass."""
+        """Return the Scope from which the layers read weights and settings in one forward pass.
+
+        `state` gives this rank's statistics and dropout key only; the weights are `weights`.
+        """
         axes = self._split_axes
         return Scope(
             weights=weights if axes is None else GatheredWeights(weights, axes, self._gather),
@@ -149,9 +156,10 @@ class Forward:
 def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, str]:
     """Return the implementation of attention to use, XLA or CUDNN, and why it is not cuDNN, or ''.
 
-    cuDNN is used for 16-bit types on a GPU that has the kernels. To find out, attention alone is
-    compiled, for one head of one sample, so that a GPU or length without a kernel is noticed before
-    the model is built.
+    cuDNN is used for 16-bit types on a GPU that has the kernels, unless XLA must train with
+    deterministic ones. To find out, attention alone is compiled, for one head of one sample, so
+    that a GPU or length without a kernel is noticed before the model is compiled. The reason is
+    text to append: it begins with ", because".
     """
     if case.device != "cuda" or compute_type == jnp.float32 or not work.has_attention:
         return XLA, ""
@@ -176,7 +184,8 @@ def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, st
 def sum_attention(attend: Any, query: Array, key: Array, value: Array) -> Array:
     """Run cuDNN's non-causal and causal attention, which fails if it lacks one of the kernels.
 
-    Returns the sum over both results, float32 [], of which to take the gradient.
+    `attend` is jax.nn.dot_product_attention or `attend_evenly`. Returns the sum over both results,
+    float32 [], of which to take the gradient.
     """
     both = (
         attend(query, key, value, is_causal=each, implementation=CUDNN) for each in (False, True)

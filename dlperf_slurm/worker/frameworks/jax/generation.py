@@ -23,7 +23,7 @@ STATE_SPECS = make_state_specs(P(), P())
 
 
 class Next(NamedTuple):
-    """What a prefill or decode step returns; `position` is the one after `token` [batch, 1]."""
+    """What a prefill or decode step returns; `position` is that of `token` [batch, 1]."""
 
     token: Array
     logits: Array

@@ -50,7 +50,10 @@ class Scope:
         return jax.random.fold_in(self.key, self.keys_taken)
 
     def run(self, block: "Block", *arrays: Any) -> Any:
-        """Call a block in this scope and return its result; checkpointing keeps only its inputs."""
+        """Call a block in this scope and return its result; checkpointing keeps only its inputs.
+
+        Checkpointing is for training: the backward pass then runs the block again.
+        """
         if not (self.is_training and self.is_checkpointed):
             return block(self, *arrays)
 
@@ -200,7 +203,7 @@ class BatchNorm2d:
 class Attention:
     """Multi-head self-attention over hidden [batch, length, hidden_size].
 
-    Unfused if there is dropout, which jax.nn.dot_product_attention does not have.
+    Unfused in training with dropout, which jax.nn.dot_product_attention does not have.
     """
 
     def __init__(self, definition: Transformer, name: str, dropout: float = 0.0) -> None:

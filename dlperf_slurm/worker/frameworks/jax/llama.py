@@ -76,7 +76,11 @@ class Attention:
 
 
 def rotate(x: Array, cosine: Any, sine: Any) -> Array:
-    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x.
+
+    `cosine` and `sine` are [length, head_size / 2]. Element i of the first half of a head is
+    rotated with element i of the second half.
+    """
     cosine, sine = (jnp.asarray(table, x.dtype)[:, None, :] for table in (cosine, sine))
     first, second = jnp.split(x, 2, axis=-1)
     return jnp.concatenate(

@@ -115,7 +115,7 @@ def to_float32(values: Array) -> Array:
 def clip_gradients(gradients: Arrays, largest_norm: Optional[float], axes: SplitAxes) -> Arrays:
     """Scale all gradients so that their global norm is at most `largest_norm`, unless it is None.
 
-    `axes` says which gradients are sharded, and so summed over the ranks for the norm.
+    `axes` says which gradients are sharded: their squares are summed over the ranks for the norm.
     """
     if largest_norm is None:
         return gradients
@@ -204,7 +204,10 @@ class Training:
         ), losses
 
     def _backpropagate(self, state: State, batch: Arrays) -> Tuple[Array, Arrays, Arrays]:
-        """Return losses and statistics per rank, and gradients averaged over batches and ranks."""
+        """Return losses and statistics per rank, and gradients averaged over batches and ranks.
+
+        The gradients are without the loss scale.
+        """
         losses, statistics, gradients = self._differentiate(state, batch)
         gradients = self._average(gradients)
         divisor = self._find_scale(state) * self._batches_per_step
@@ -217,7 +220,11 @@ class Training:
         )
 
     def _differentiate(self, state: State, batch: Arrays) -> Tuple[Array, Arrays, Arrays]:
-        """Return this rank's scaled gradients, summed with those of the step's earlier batches."""
+        """Return this rank's loss, running statistics, and scaled gradients, for a batch.
+
+        The gradients are summed with those of the step's earlier batches, and sharded ones also
+        over the ranks.
+        """
         scale = self._find_scale(state)
 
         def compute_scaled_loss(weights: Arrays) -> Tuple[Array, Tuple[Array, Arrays]]:

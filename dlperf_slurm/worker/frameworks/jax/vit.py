@@ -56,7 +56,7 @@ class Model:
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
-    """Return the mean cross-entropy of logits [batch, classes].
+    """Return mean cross-entropy of logits [batch, classes], with the definition's label smoothing.
 
     batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """

@@ -54,7 +54,7 @@ OUT_OF_MEMORY = OutOfMemory(("failed to malloc", "failed to alloc", "out of memo
 
 
 def prepare(case: Case, rank_info: RankInfo) -> None:
-    """Bind this rank to its own CPUs, before MegEngine is imported."""
+    """Bind this rank to its own CPUs if the case runs on CPUs, before MegEngine is imported."""
     if case.device == "cpu":
         # MegEngine's interpreter thread and its waiting threads keep cores busy beside the one that
         # computes

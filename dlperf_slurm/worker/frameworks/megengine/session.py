@@ -119,7 +119,10 @@ class MegEngineSession:
         self._is_first_batch = False
 
     def _compute_mean(self) -> None:
-        """Set the loss and the step's gradients: averaged over batches and ranks, still scaled."""
+        """Backpropagate a step's last batch: gradients are then averaged over batches and ranks.
+
+        They are still scaled. Also sets the loss.
+        """
         self.accumulate()
         self._is_first_batch = True
         self._average()

@@ -36,7 +36,10 @@ OUT_OF_MEMORY = OutOfMemory(
 
 
 def prepare(case: Case, rank_info: RankInfo) -> None:
-    """Bind this rank to its own CPUs, and set variables that MindSpore reads when imported."""
+    """Bind this rank to its own CPUs, if the case runs on CPUs, and set environment variables.
+
+    MindSpore reads these when it is imported or first computes.
+    """
     if case.device == "cpu":
         # a graph runs in three threads at once, whatever thread number MindSpore is given
         host.keep_to_cpus(case.cpus_per_rank, rank_info.local_rank)

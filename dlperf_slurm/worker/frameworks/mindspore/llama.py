@@ -62,7 +62,11 @@ class Attention(nn.Cell):
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x.
+
+    `cosine` and `sine` are [length, 1, head_size / 2]. Element i of the first half of a head is
+    rotated with element i of the second half.
+    """
     half = x.shape[-1] // 2
     cosine, sine = cosine.astype(x.dtype), sine.astype(x.dtype)
     first, second = x[..., :half], x[..., half:]

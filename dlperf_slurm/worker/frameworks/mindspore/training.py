@@ -215,7 +215,8 @@ def make_scaler(case: Case) -> Any:
 def join_ranks(rank_info: RankInfo) -> None:
     """Join MindSpore's process group; rank 0 starts the scheduler as a child process.
 
-    Raises RuntimeError if MindSpore numbers the ranks unlike MPI.
+    Raises RuntimeError if MindSpore numbers the ranks unlike MPI, or the scheduler does not listen
+    within START_SECONDS (120).
     """
     os.environ.update(
         MS_ROLE="MS_WORKER",
@@ -257,7 +258,7 @@ def await_scheduler(rank_info: RankInfo) -> None:
     """Wait until the scheduler listens.
 
     A rank that connects too early retries in vain for half a minute. Raises RuntimeError after
-    START_SECONDS.
+    START_SECONDS (120).
     """
     deadline = time.monotonic() + START_SECONDS
     while True:

@@ -58,11 +58,12 @@ class Attention(HybridBlock):
 def compute_cross_entropy(
     logits: mx.nd.NDArray, labels: mx.nd.NDArray, smoothing: float = 0.0
 ) -> mx.nd.NDArray:
-    """Return the mean cross-entropy over all axes but the last one (the classes).
+    """Return the mean cross-entropy over all axes but the last one (the classes), in float32.
 
-    Labels are class indices, or class probabilities with a last axis of classes. Gluon's own loss
-    has no label smoothing, and its log_softmax is accurate to 2e-6 only on the CPU (oneDNN); the
-    operator softmax_cross_entropy clips losses above 18.
+    Labels are class indices, or class probabilities with a last axis of classes. Label smoothing
+    spreads its share evenly over all classes. Gluon's own loss has no label smoothing, and its
+    log_softmax is accurate to 2e-6 only on the CPU (oneDNN); the operator softmax_cross_entropy
+    clips losses above 18.
     """
     # in float32, as in PyTorch, also if logits are bfloat16 or float16
     logits = logits.astype("float32", copy=False)

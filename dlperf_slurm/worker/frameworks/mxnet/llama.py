@@ -61,7 +61,11 @@ class Attention(HybridBlock):
 
 
 def rotate(F: Any, x: Any, cosine: Any, sine: Any) -> Any:
-    """Apply rotary position embedding to x [batch, length, heads, head_size]."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size].
+
+    `F` is mx.nd or mx.sym. `cosine` and `sine` are [1, length, 1, head_size / 2]. Element i of the
+    first half of a head is rotated with element i of the second half.
+    """
     first, second = F.split(x, num_outputs=2, axis=-1)
     return F.concat(
         F.broadcast_mul(first, cosine) - F.broadcast_mul(second, sine),

@@ -11,7 +11,10 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 def rectify(F: Any, x: Any) -> Any:
-    """Compute ReLU by oneDNN: `F.relu` would convert to the default layout and back."""
+    """Compute ReLU, on the CPU by oneDNN: `F.relu` would convert to the default layout and back.
+
+    `F` is mx.nd or mx.sym.
+    """
     return F.Activation(x, act_type="relu")
 
 
@@ -80,7 +83,7 @@ class Model(HybridBlock):
 def compute_loss(
     definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
 ) -> mx.nd.NDArray:
-    """Return the mean cross-entropy of logits [batch, classes].
+    """Return mean cross-entropy of logits [batch, classes], with the definition's label smoothing.
 
     batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """

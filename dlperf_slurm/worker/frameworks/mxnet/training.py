@@ -97,7 +97,11 @@ class AdamW(mx.optimizer.Optimizer):
 
 
 def make_optimizer(rule: Rule, parameters: List[Parameter], scale: float) -> mx.optimizer.Optimizer:
-    """Return the optimizer of a rule; `scale` turns summed gradients into their mean."""
+    """Return the optimizer of a rule; `scale` turns summed gradients into their mean.
+
+    The sums are over a step's batches, times the loss scale; `join_ranks` takes care of the ranks.
+    Also sets which parameters decay.
+    """
     choose_decay(parameters)
     options = {
         "learning_rate": rule.learning_rate,
@@ -150,7 +154,12 @@ class Ranks(NamedTuple):
 def join_ranks(
     case: Case, rank_info: RankInfo, parameters: Dict[str, Parameter], optimizer: Any
 ) -> Ranks:
-    """Join the ranks, by Horovod or parameter servers, and make Gluon's trainer for them."""
+    """Join the ranks, by Horovod or parameter servers, and make Gluon's trainer for them.
+
+    The servers sum gradients; for gradient_sync "parameter_server" they also update the weights.
+    Without Horovod, the optimizer's `rescale_grad` is divided by the number of ranks, and a single
+    rank has no servers.
+    """
     if case.axes.gradient_sync == "horovod":
         import horovod.mxnet as hvd
 
@@ -258,5 +267,5 @@ class Server(KVStoreServer):
 
 
 def serve() -> None:
-    """Serve as a parameter server or scheduler until all ranks have left."""
+    """Serve as parameter server or scheduler, as DMLC_ROLE says, until all ranks have left."""
     Server(mx.kvstore.create("dist")).run()

@@ -65,7 +65,7 @@ class Model(HybridBlock):
 def compute_loss(
     definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
 ) -> mx.nd.NDArray:
-    """Return the mean cross-entropy of logits [batch, classes].
+    """Return mean cross-entropy of logits [batch, classes], with the definition's label smoothing.
 
     batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """

@@ -58,7 +58,11 @@ class Attention(nn.Module):
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Apply rotary position embedding to x [batch, heads, length, head_size], in the dtype of x."""
+    """Apply rotary position embedding to x [batch, heads, length, head_size], in the dtype of x.
+
+    `cosine` and `sine` are [length, head_size / 2]. Element i of the first half of a head is
+    rotated with element i of the second half.
+    """
     cosine, sine = cosine.to(x.dtype), sine.to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return flow.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)

@@ -27,8 +27,9 @@ def open_loader(
 ) -> Iterator[Batch]:
     """Yield a batch (name -> tensor in host memory) per list of keys (epoch, index) in `order`.
 
-    The worker processes live as long as the iterator. They are forked, which OneFlow supports: in
-    them it only copies tensors into shared memory.
+    With `is_pinned` the memory is page-locked, for copies to a GPU. The worker processes live as
+    long as the iterator. They are forked, which OneFlow supports: in them it only copies tensors
+    into shared memory.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

@@ -52,7 +52,7 @@ class Model(nn.Module):
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Return the mean cross-entropy of logits [batch, classes].
+    """Return mean cross-entropy of logits [batch, classes], with the definition's label smoothing.
 
     batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
     """

@@ -53,7 +53,8 @@ def load_weights(model: nn.Layer, weights: Iterable[Tuple[str, Any]]) -> None:
     """Copy `weights`, (name, NumPy array) each, into the parameters of the same names.
 
     The arrays have the layouts of the model's `Definition` (`worker.models`); weights of linear
-    layers, [out, in] there, are transposed to Paddle's [in, out].
+    layers, [out, in] there, are transposed to Paddle's [in, out]. Raises KeyError or ValueError if
+    the names differ.
     """
     transposed = find_transposed(model)
     for name, parameter, values in match_weights(list_trained(model), weights):

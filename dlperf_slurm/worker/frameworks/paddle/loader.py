@@ -14,7 +14,10 @@ Tensors = Dict[str, paddle.Tensor]
 
 
 def make_tensors(batch: Dict[str, Any], place: Any) -> Tensors:
-    """Copy the NumPy arrays of a batch (name -> array) into tensors in the memory of `place`."""
+    """Copy the NumPy arrays of a batch (name -> array) into tensors in the memory of `place`.
+
+    `place` is Paddle's object for a memory, such as CPUPlace() or CUDAPinnedPlace().
+    """
     return {name: paddle.to_tensor(values, place=place) for name, values in batch.items()}
 
 
@@ -23,8 +26,9 @@ def open_loader(
 ) -> Iterator[Tensors]:
     """Yield a batch, name -> tensor, for each list of sample keys (epoch, index) in `order`.
 
-    Tensors are in the memory of `place`. The worker processes live as long as the iterator. Paddle
-    can only fork its workers. In them it only copies arrays into shared memory.
+    Tensors are in the memory of `place`, such as CPUPlace() or CUDAPinnedPlace(). The worker
+    processes live as long as the iterator. Paddle can only fork its workers. In them it only copies
+    arrays into shared memory.
     """
     loader = DataLoader(
         KeyedSamples(dataset),

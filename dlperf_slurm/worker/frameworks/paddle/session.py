@@ -103,7 +103,7 @@ class PaddleSession:
     def _backpropagate(self) -> None:
         """Set the loss, and add the batch's scaled gradients to those of the step's other batches.
 
-        Unless this is paused, gradients are then averaged over the ranks.
+        Gradients are then averaged over the ranks, except within `_without_mean`.
         """
         with self._autocast():
             logits = self._model(*self._inputs)

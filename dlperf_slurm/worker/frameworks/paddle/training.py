@@ -19,7 +19,9 @@ def make_optimizer(
 ) -> paddle.optimizer.Optimizer:
     """Return an optimizer that clips gradients to `largest_norm`, if given, then adds weight decay.
 
-    Without parameter groups: Paddle would clip each group by its own norm.
+    `largest_norm` is the global norm. Weight decay is for matrices and kernels, by SGD through the
+    parameters' `regularizer`, which is set here. Without parameter groups: Paddle would clip each
+    group by its own norm.
     """
     # Paddle scales by largest / max(norm, largest); PyTorch adds 1e-6 to the norm
     clip = nn.ClipGradByGlobalNorm(largest_norm) if largest_norm is not None else None
@@ -96,7 +98,10 @@ def check_overflow_message() -> None:
 
 
 def checkpoint_blocks(model: nn.Layer) -> None:
-    """Enable activation checkpointing: recompute each block in the backward pass."""
+    """Enable activation checkpointing: recompute each block in the backward pass.
+
+    Blocks are the members of the model's LayerList and Sequential children.
+    """
     for child in model.children():
         if isinstance(child, (nn.LayerList, nn.Sequential)):
             for block in child:
@@ -120,7 +125,8 @@ def join_process_group(case: Case, rank_info: RankInfo) -> None:
 def compile_graph(part: Any, compiler: str) -> Any:
     """Return a layer, changed in place, or a function compiled to a static graph by `compiler`.
 
-    Raises RuntimeError for "cinn" in a build of Paddle without CINN.
+    That is "to_static", or "cinn" for its compiler CINN. Raises RuntimeError for "cinn" in a build
+    of Paddle without CINN.
     """
     if compiler == "cinn" and not paddle.is_compiled_with_cinn():
         raise RuntimeError("this build of Paddle has no CINN; use compiler 'to_static'")

@@ -30,7 +30,7 @@ def shard(
     """Shard parameters, gradients and optimizer state over all ranks (FSDP2).
 
     A block's parameters are all-gathered for its forward pass and again for its backward pass;
-    parameters outside of the blocks are gathered once a step. A model in host memory moves to
+    parameters outside of the blocks are gathered once a batch. A model in host memory moves to
     `device` block by block. Returns a function that makes a context manager: gradients of a
     backward pass within it are kept unreduced and unsharded on their rank.
 

@@ -25,10 +25,10 @@ def open_dali(
 ) -> Iterator[Tensors]:
     """Yield batches of this rank's share of the images without end, in an order that DALI draws.
 
-    A batch is {"images", "labels"} on `device`, images of type `image_type`. `data_workers` is
-    DALI's thread count, `prefetch_batches` its queue depth. Augmentation is that of
-    `worker.datasets` for photographs, with random numbers from DALI. Raises DataError if DALI is
-    not installed.
+    A batch is {"images", "labels"} on `device`, images of type `image_type` and of the definition's
+    size. `data_workers` is DALI's thread count, `prefetch_batches` its queue depth. Augmentation is
+    that of `worker.datasets` for photographs, with random numbers from DALI. Raises DataError if
+    DALI is not installed, or the data set asks for another augmentation.
     """
     try:
         from nvidia.dali.plugin.pytorch import DALIGenericIterator

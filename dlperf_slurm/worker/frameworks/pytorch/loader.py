@@ -19,7 +19,10 @@ Types = Mapping[str, torch.dtype]
 
 
 def make_tensors(batch: Dict[str, Any], types: Types) -> Tensors:
-    """Convert arrays to tensors, floats to `types`; those whose type stays share the memory."""
+    """Convert arrays to tensors, floats to their type in `types`, by name.
+
+    A tensor whose type stays shares the array's memory.
+    """
     tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
     return {
         name: tensor.to(types[name]) if tensor.is_floating_point() else tensor
@@ -36,7 +39,8 @@ def open_loader(
 ) -> Iterator[Tensors]:
     """Yield a batch, name -> tensor in host memory, per list of keys (epoch, index) in `order`.
 
-    Floats have the type in `types`. The worker processes live as long as the iterator.
+    Floats have the type in `types`. With `is_pinned` the memory is page-locked, for copies to a
+    GPU. The worker processes live as long as the iterator.
     """
     loader = DataLoader(
         KeyedSamples(dataset),
@@ -63,7 +67,10 @@ class GpuCopies:
         self._batches: List[Tensors] = [{}, {}]
 
     def copy(self, staged: Tensors) -> Tensors:
-        """Return the batch on the GPU, for the steps after this call; does not wait."""
+        """Return the batch on the GPU, for the steps after this call; does not wait.
+
+        The next call but one overwrites it, after the steps that were queued before the next call.
+        """
         steps = torch.cuda.current_stream()
         self._batches.reverse()
         batch = self._batches[0]

@@ -164,7 +164,8 @@ def distribute(
 def choose_gathered_type(case: Case) -> Optional[torch.dtype]:
     """Return the type in which sharded weights are gathered, autocast's, or None for their own.
 
-    Batch normalization takes no 16-bit weights beside its float32 statistics.
+    None without autocast, and for a model with batch normalization, which takes no 16-bit weights
+    beside its float32 statistics.
     """
     if load_model(case.model).HAS_BATCH_STATISTICS:
         return None

@@ -265,7 +265,10 @@ class NamedVariable(NamedTuple):
 
 
 def find_variables(model: tf.Module, parameters: Iterable[Parameter]) -> Dict[str, NamedVariable]:
-    """Return the model's variables by canonical name, in the order of the definition."""
+    """Return the model's variables by canonical name, in the order of the definition.
+
+    Each is with the axes by which to transpose an array in the canonical layout.
+    """
     variables = {}
     for parameter in parameters:
         path, _, attribute = parameter.name.rpartition(".")

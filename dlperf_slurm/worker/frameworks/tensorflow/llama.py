@@ -54,7 +54,11 @@ class Attention(tf.Module):
 
 
 def rotate(x: tf.Tensor, cosine: Any, sine: Any) -> tf.Tensor:
-    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x.
+
+    `places` has `cosine` and `sine` [length, 1, head_size / 2]. Element i of the first half of a
+    head is rotated with element i of the second half.
+    """
     cosine, sine = tf.cast(cosine, x.dtype), tf.cast(sine, x.dtype)
     first, second = tf.split(x, 2, axis=-1)
     return tf.concat((first * cosine - second * sine, second * cosine + first * sine), axis=-1)

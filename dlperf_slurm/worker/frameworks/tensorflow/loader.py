@@ -59,11 +59,11 @@ def make_batches(
     types: Sequence[tf.DType],
     shapes: Sequence[Any],
 ) -> tf.data.Dataset:
-    """Build the tf.data pipeline: keys (epoch, index) -> batches, each a tuple of arrays.
+    """Build the tf.data pipeline: keys (epoch, index) -> batches, each a tuple of tensors.
 
-    `types` and `shapes` are those of the arrays of a sample that `reader` returns. Readers are
-    threads, the only workers of tf.data: Python code runs in one of them at a time, code of NumPy
-    and Pillow that releases the interpreter lock in all.
+    `types` and `shapes` are those of the arrays of a sample that `reader` returns. An incomplete
+    last batch is dropped. Readers are threads, the only workers of tf.data: Python code runs in one
+    of them at a time, code of NumPy and Pillow that releases the interpreter lock in all.
     """
 
     def read(key: tf.Tensor) -> Tuple[tf.Tensor, ...]:

@@ -38,7 +38,11 @@ class ServerGraph:
     def exchange(
         self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
     ) -> Exchange:
-        """Build a step's exchange of gradients; `update` builds the optimizer on the means."""
+        """Build the average over ranks of a step's gradients, and the update; return both.
+
+        `update` builds the optimizer's operation on the means, in rank 0's graph only: the other
+        ranks take the means from a queue, and their step waits until the weights are updated.
+        """
         pushes, means = [], []
         for number, (variable, gradient) in enumerate(zip(variables, gradients)):
             with tf.device(variable.device):
@@ -75,7 +79,10 @@ class ServerGraph:
         return self._make_queues(name, [tf.bool], [[]])[self._rank - 1].dequeue().op
 
     def _make_queues(self, name: str, types: List[Any], shapes: List[Any]) -> List[Any]:
-        """Make a queue for each rank but the first; rank 0 fills the queues."""
+        """Make a queue for each rank but the first, shared by `name`; rank 0 fills them.
+
+        An element is a tuple of tensors of these types and shapes.
+        """
         with tf.device(self.shared_device):
             return [
                 tf.queue.FIFOQueue(1, types, shapes, shared_name=f"{name}_{rank}")
@@ -87,7 +94,8 @@ def join_servers(cluster: Cluster, threads: int, config: tf.compat.v1.ConfigProt
     """Start this rank's parameter server if it has one, join the cluster, return the target.
 
     The target is for a tf.Session; `threads` is the server's thread count. Adds device filters to
-    `config`, with which the session must be created. Raises RuntimeError if a server has ended.
+    `config`, with which the session must be created. Raises RuntimeError if this rank's server ends
+    before it listens.
     """
     start_server(SERVER, cluster, threads)
     # without the filters a session would wait for all ranks

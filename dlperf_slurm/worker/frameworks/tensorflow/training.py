@@ -119,7 +119,7 @@ def make_optimizer(rule: Rule, variables: Sequence[tf.Variable]) -> Union[AdamW,
 def decay_weight(
     variable: tf.Variable, gradient: tf.Tensor, decay: tf.Tensor
 ) -> List[tf.Operation]:
-    """Return the operations that decay a matrix or kernel by the factor `decay`; [] for a vector.
+    """Return the operations that subtract `decay` * weight from a weight; [] for a vector.
 
     They run when the forward pass has read the weight, as its gradient shows.
     """

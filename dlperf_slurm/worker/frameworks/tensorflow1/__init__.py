@@ -54,7 +54,7 @@ XLA_FLAGS = "--tf_xla_cpu_global_jit --tf_xla_enable_lazy_compilation=false"
 
 
 def prepare(case: Case, rank_info: RankInfo) -> None:
-    """Set the variables that TensorFlow reads at import, and import it without its warnings."""
+    """Set environment variables that TensorFlow reads at import; import it without its warnings."""
     # TensorFlow reads these when it is imported, or when it first compiles. A user's own flags
     # could compile what the case does not ask for.
     os.environ["TF_XLA_FLAGS"] = XLA_FLAGS

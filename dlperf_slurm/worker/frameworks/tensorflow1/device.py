@@ -83,7 +83,10 @@ def load_weights(
     variables: Dict[str, NamedVariable],
     weights: Iterable[Tuple[str, Any]],
 ) -> None:
-    """Copy NumPy arrays in the canonical layout into the variables that exist."""
+    """Copy (name, array) pairs, in the definition's canonical layout, into the variables.
+
+    Arrays without a variable are left out: on parameter servers, rank 0 loads the weights.
+    """
     values = {
         name: array.transpose(variables[name].axes) for name, array in weights if name in variables
     }

@@ -35,7 +35,8 @@ def open_dataset(
 ) -> Iterator[Arrays]:
     """Yield a batch, name -> array, per list of keys (epoch, index) in `order`.
 
-    `batch` gives shapes and types; with `classes` > 0, labels become class probabilities.
+    `batch`, the graph's variables for a batch, gives names, shapes and types; with `classes` > 0,
+    labels become class probabilities. `config` is that of the tf.Session that reads.
     """
     reader = Reader(dataset, list(batch), partial(arrange, classes=classes))
     with tf.Graph().as_default(), tf.device("/device:CPU:0"):

@@ -37,7 +37,10 @@ class Accumulation(NamedTuple):
 
 
 def accumulate_gradients(gradients: Sequence[tf.Tensor], batches_per_step: int) -> Accumulation:
-    """Build the sums of gradients over a step's batches; with one batch per step, do nothing."""
+    """Build the sums of gradients over a step's batches, and operations that keep and clear them.
+
+    With one batch per step these are the given gradients, and operations that do nothing.
+    """
     if batches_per_step == 1:
         return Accumulation(list(gradients), tf.no_op(), tf.no_op())
     sums = [
