@@ -19,7 +19,8 @@ def main():  # type: () -> int
     """Run the command line and return its exit code.
 
     If Python is too old or a library is missing, print one line that says how to install the tool.
-    An exception that no command handles is written to a file, and never printed as a traceback.
+    The traceback of an exception that no command handles is written to a file, or printed if that
+    fails.
     """
     if sys.version_info < (3, 9):
         from dlperf_slurm.installation import describe_old_python

@@ -76,7 +76,10 @@ def find_library(error):  # type: (ImportError) -> str
 
 
 def _describe_checkout_command(newer_python):  # type: (str) -> str
-    """Return how to install the tool in the checkout's .venv, or how to run it from there."""
+    """Return how to install the tool in the checkout's .venv, or how to run it from there.
+
+    `newer_python` is the program to install it with, such as "python3.12"; "" is the default one.
+    """
     python = _write_place(".venv", "bin", "python")
     if _is_installed_in_checkout():
         return "dlperf-slurm is installed in another Python; run: %s -m %s" % (python, _PACKAGE)

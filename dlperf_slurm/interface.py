@@ -40,8 +40,8 @@ def open_run(
 ) -> "RunResults":
     """Open a run by its directory, archive, or the start of its id; or "latest", "latest~1".
 
-    `results` is the folder in which ids are searched. Raises InputError, which lists known runs, if
-    no run or several runs match.
+    None is the latest. `results` is the folder in which ids are searched, by default that of the
+    command line. Raises InputError, which lists known runs, if no run or several runs match.
     """
     try:
         name = None if reference is None else str(reference)
@@ -306,10 +306,10 @@ def compare(
 ) -> "ComparedRuns":
     """Compare run B with run A, case by case; each is a RunResults, or a reference for `open_run`.
 
-    With `fail_if_slower`, such as "3%", raises SlowerError if a case of B is significantly slower
-    by more than that, CasesFailedError if a case of A cannot be compared, and InconclusiveError if
-    more repeats are needed to decide. Raises InputError for an unknown run or an invalid
-    percentage.
+    `results` is the folder in which references are searched. With `fail_if_slower`, such as "3%",
+    raises SlowerError if a case of B is significantly slower by more than that, CasesFailedError if
+    a case of A cannot be compared, and InconclusiveError if more repeats are needed to decide.
+    Raises InputError for an unknown run or an invalid percentage.
     """
     from dlperf_slurm.reports.regression_check import guard_comparison, parse_percent
     from dlperf_slurm.results.compare import compare_runs
@@ -385,7 +385,7 @@ class History:
         return make_history_frame(self._history)
 
     def tables(self) -> "ShownTables":
-        """Return the tables that the command `history` prints, one per case."""
+        """Return the tables that the command `history --all` prints, one per case."""
         from dlperf_slurm.reports.history_text import tabulate_history
         from dlperf_slurm.reports.notebook import ShownTables, add_notes
 

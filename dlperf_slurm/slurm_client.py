@@ -102,8 +102,8 @@ def clean_environment(
 ) -> dict[str, str]:
     """Return the variables that a Slurm command may inherit from `environment`.
 
-    Those of a surrounding job or virtual environment are removed, and SBATCH_ variables, except
-    those that `inherit` names.
+    Those of a surrounding job or virtual environment are removed, and those that are options of
+    Slurm's commands (SQUEUE_..., SBATCH_...), except those that `inherit` names.
     """
     return {
         name: value

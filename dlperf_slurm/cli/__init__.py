@@ -26,7 +26,8 @@ READER_GONE_EXIT_CODE = 141
 def main(arguments: "Optional[Sequence[str]]" = None) -> int:
     """Run a command line (`arguments`; default: sys.argv) and return its exit code.
 
-    The code is 0, or that of the error's class. Raises KeyboardInterrupt.
+    The code is 0, that of the error's class, or 141 if the reader of standard output has ended.
+    Raises KeyboardInterrupt, and SystemExit for --help, --version and a wrong command line.
     """
     streams.replace_closed_streams()
     streams.escape_unencodable()

@@ -70,8 +70,10 @@ def add_commands(commands: "Commands") -> None:
 def run_parity(options: argparse.Namespace) -> None:
     """Compare how frameworks compute a model, and print the tables of values and differences.
 
-    Raises InputError for an unknown framework or model, EnvironmentMissingError if there was no
-    environment to compare, CasesFailedError if frameworks compute different results.
+    Writes a new folder of arrays, logs and proofs to the results folder. Raises InputError for an
+    unknown framework, model or value of an axis; EnvironmentMissingError if PyTorch, the reference,
+    or a framework that the command line names has no environment, or none of those could be
+    compared; CasesFailedError if frameworks compute different results.
     """
     from dlperf_slurm.checks.parity import tolerances, verify
     from dlperf_slurm.checks.parity.run_case import make_workplace

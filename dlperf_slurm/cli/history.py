@@ -76,7 +76,11 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_history(options: argparse.Namespace) -> None:
-    """Print the results of each case over all runs; raises InputError if there are none."""
+    """Print the results of each case from run to run, and write the files that options name.
+
+    Raises InputError if no case is selected; with --fail-if-slower, SlowerError, InconclusiveError
+    or CasesFailedError, as `guard_history`.
+    """
     from dlperf_slurm.reports.history_text import METHOD, tabulate_history
     from dlperf_slurm.reports.regression_check import (
         guard_history,

@@ -60,7 +60,8 @@ def add_commands(commands: "Commands") -> None:
 def run_import_logs(options: argparse.Namespace) -> None:
     """Read logs of runs made elsewhere, and write a run directory with their results.
 
-    With --dry-run, only print them. Raises CasesFailedError for a log of an incomplete run.
+    With --dry-run, only print them. Raises InputError for a log that cannot be read; at the end,
+    CasesFailedError if a log is of a run that is incomplete, failed, or lacks a setting.
     """
     from dlperf_slurm.contract.record import OK
     from dlperf_slurm.logs import FormatError

@@ -163,7 +163,10 @@ def run_plan(options: argparse.Namespace) -> None:
 def _print_plan(
     options: argparse.Namespace, matrix: "PlannedMatrix", is_interleaved: bool = False
 ) -> None:
-    """Print a plan with the site, notes on the settings, and the expected duration."""
+    """Print a plan with the site, notes on the settings, and the expected duration.
+
+    With --json, print only the plan, as JSON. `is_interleaved`: it alternates with another run.
+    """
     from dlperf_slurm.cli.estimates import describe_estimates
     from dlperf_slurm.config.site import explain_choice
     from dlperf_slurm.jobs.plan import describe_plan, list_missing_environments
@@ -195,7 +198,9 @@ def run_render(options: argparse.Namespace) -> None:
 def run_submit(options: argparse.Namespace) -> None:
     """Stage a run directory for each matrix, and submit the array jobs.
 
-    --dry-run only prints the plan. Raises InputError, EnvironmentMissingError, SchedulerError.
+    --dry-run only prints the plan; --wait also follows each run to its end and reports. Raises
+    InputError, EnvironmentMissingError, SchedulerError; with --wait, CasesFailedError or
+    UnhealthyNodesError for repeats without a valid record.
     """
     options.matrix, second = _find_matrices(options)
     with print_result(options) as runs:
@@ -293,7 +298,10 @@ def _find_named_run(options: argparse.Namespace) -> "Run":
 
 
 def run_resume(options: argparse.Namespace) -> None:
-    """Submit the array jobs of a run that are not submitted yet, or print that there are none."""
+    """Submit the array jobs of a run that are not submitted yet, or print that there are none.
+
+    --set first changes site settings for them; --wait follows the run to its end and reports.
+    """
     from dlperf_slurm.scheduler.amend import amend_site
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
@@ -320,7 +328,11 @@ def _continue_run(options: argparse.Namespace) -> "Iterator[Run]":
 
 
 def run_retry(options: argparse.Namespace) -> None:
-    """Submit a further attempt of array tasks that failed; print a message if there are none."""
+    """Submit a further attempt of array tasks that failed; print a message if there are none.
+
+    --exclude-bad-nodes keeps it off nodes that were slow or failed; --wait follows the run to its
+    end and reports.
+    """
     from dlperf_slurm.cli.staging import list_bad_nodes
     from dlperf_slurm.scheduler.retry import stage_retry
     from dlperf_slurm.scheduler.submit import find_unsubmitted
@@ -378,7 +390,10 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_wait(options: argparse.Namespace) -> None:
-    """Follow a submitted run to its end, then print and write its report."""
+    """Follow a submitted run to its end, then print and write its report.
+
+    Array tasks that fail are retried only if this user started the run on this host.
+    """
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.submitter import Submitter
 
@@ -389,7 +404,10 @@ def run_wait(options: argparse.Namespace) -> None:
 
 
 def run_cancel(options: argparse.Namespace) -> None:
-    """Cancel all array tasks of a run that have not ended, and print how many."""
+    """Cancel all array tasks of a run that have not ended, and print how many.
+
+    Raises InputError if "latest" means a run that this user did not start on this host.
+    """
     from dlperf_slurm.jobs.run_directory import is_latest
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.cancel import cancel_run
@@ -441,7 +459,11 @@ def submit_and_follow(
 
 
 def _make_submitter(run: "Run", must_wait: bool, is_new: bool) -> "Submitter":
-    """Make the submitter of a run, and of the interleaved run if this user started that one too."""
+    """Make the submitter of a run, and of the interleaved run if this user started that one too.
+
+    `is_new`: both were just staged. With `must_wait`, a scheduler that does not answer is asked
+    again for RETRY_SECONDS.
+    """
     from dlperf_slurm.jobs.run_ownership import is_own
     from dlperf_slurm.scheduler.submitter import Submitter
 
@@ -451,7 +473,7 @@ def _make_submitter(run: "Run", must_wait: bool, is_new: bool) -> "Submitter":
 
 
 def _go_on(run: "Run", must_wait: bool) -> None:
-    """Follow an interleaved run that has been submitted already, or print the next commands."""
+    """Follow an already submitted interleaved run if `must_wait`, else print the next commands."""
     say(f"Run directory: {run.path}")
     if must_wait:
         follow_run(run, _make_submitter(run, must_wait, is_new=True))

@@ -69,9 +69,10 @@ def check_matrix(
     """Check the matrix and site that the options name, as a submission does, without writing files.
 
     `nodes` are those of a sweep. Raises InputError if the site can run none of the cases. If the
-    run is to start now, also EnvironmentMissingError, and InputError if this machine cannot end a
-    case within its time limit or if --within is used on a cluster. Otherwise a missing environment
-    is a warning.
+    run is to start now, also EnvironmentMissingError; InputError if this machine cannot end a case
+    within its time limit or if --within is used on a cluster; SchedulerError if the cluster does
+    not answer or, without --unchecked, could never run a job. Otherwise a missing environment is a
+    warning.
     """
     from dlperf_slurm.cli.estimates import describe_local_run
     from dlperf_slurm.jobs.plan import list_missing_environments
@@ -123,8 +124,9 @@ def parse_duration(text: str, option: str) -> float:
 def check_interleaving(first: "PlannedMatrix", second: "PlannedMatrix") -> None:
     """Raise InputError unless two runs can be measured in turns (--interleave).
 
-    Both need the same scheduler and the same number of blocks: array jobs of a run that wait for
-    each other, and between which the runs take turns. On site `local`, repeats take turns.
+    Both need the same scheduler and cluster and, on Slurm, the same number of blocks, at least 2:
+    array jobs of a run that wait for each other, and between which the runs take turns. On site
+    `local`, repeats take turns.
     """
     from dlperf_slurm.jobs.plan import count_blocks
 
@@ -147,7 +149,10 @@ def check_interleaving(first: "PlannedMatrix", second: "PlannedMatrix") -> None:
 
 
 def stage_matrices(options: argparse.Namespace, matrices: "Sequence[PlannedMatrix]") -> "list[Run]":
-    """Write a run directory, with its scripts, for a checked matrix, or for two to interleave."""
+    """Write a run directory, with its scripts, for a checked matrix, or for two to interleave.
+
+    First deletes incomplete run directories that killed submissions left, and prints their paths.
+    """
     from dlperf_slurm.jobs.partial_runs import remove_leftovers
     from dlperf_slurm.jobs.stage import make_run_id, stage_run
 

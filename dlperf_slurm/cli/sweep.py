@@ -201,9 +201,11 @@ def show_nodes(
 ) -> None:
     """Print the verdict on each node of sweeps, and what differs between the nodes of all runs.
 
-    Writes lists of a sweep's good and bad nodes into its report folder. `least_effect` is the
-    slowdown from which a node is slow, such as 0.02. Raises InputError for runs without any record;
-    BadNodesError, CasesFailedError or InconclusiveError unless all nodes of the sweeps are good.
+    Writes lists of a sweep's good and bad nodes into its report folder, and the tables to the file
+    `markdown`, if any. `least_effect` is the slowdown from which a node is slow, such as 0.02; None
+    is LEAST_EFFECT. `is_json` prints JSON instead of tables. Raises InputError for runs without any
+    record; BadNodesError, CasesFailedError or InconclusiveError unless all nodes of the sweeps are
+    good.
     """
     from dlperf_slurm.reports import node_verdicts_text
     from dlperf_slurm.reports.formats.markdown import write_document

@@ -147,7 +147,10 @@ def check_directive(line: str) -> str:
 
 
 def make_absolute(path: str) -> str:
-    """Return an absolute path; a relative path is below the working directory."""
+    """Return an absolute path, with `~` expanded; a relative one is below the working directory.
+
+    Raises ValueError if the home folder is unknown.
+    """
     # jobs do not run in the directory that they are submitted from
     return str(make_absolute_path(expand_home(path)))
 

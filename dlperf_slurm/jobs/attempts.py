@@ -117,10 +117,10 @@ def _list_stats(folder: Path) -> list[tuple[str, int, int, int]]:
 
 
 def validate_attempt(run: Run, planned: PlannedCase, task: RunTask) -> AttemptValidity:
-    """Return the newest valid record of an attempt, or the problem of its newest record.
+    """Return the newest valid record of an attempt, or else the result of its newest start.
 
-    There is a record for each execution of the job script; without any, the result has neither
-    record nor problem. `planned` is the attempt's case in the manifest.
+    A start is one execution of the job script. The result has the problem of the start's record, or
+    neither record nor problem if there is none. `planned` is the attempt's case in the manifest.
     """
     newest = None
     for start in list_starts(run.path / task.attempt_dir, run.path):

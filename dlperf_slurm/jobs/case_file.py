@@ -32,7 +32,8 @@ def fingerprint_cases(run_dir: Path) -> tuple[int, int, int]:
 def read_planned_case(run_dir: Path, task: RunTask) -> Case:
     """Read the case of an array task from the run's file of cases, as the worker reads it.
 
-    Raises FileNotFoundError without a file of cases, FileProblem if the case is not in it.
+    Raises FileNotFoundError without a file of cases, FileProblem if there is no valid case at the
+    task's byte offset. That the case has the id of the task is not checked.
     """
     case = _read_case(run_dir, task.case_id, task.case_offset, fingerprint_cases(run_dir))
     return replace(case, repeat=task.repeat, attempt=task.attempt, seed=task.seed)
@@ -41,9 +42,10 @@ def read_planned_case(run_dir: Path, task: RunTask) -> Case:
 # all repeats of a case share one line; read again if the file has changed
 @lru_cache(maxsize=16)
 def _read_case(run_dir: Path, case_id: str, offset: int, fingerprint: tuple[int, int, int]) -> Case:
-    """Read the case in the line at a byte offset, which has no repeat, attempt or seed.
+    """Read the case in the line at a byte offset, with 1 as repeat and attempt, and 0 as seed.
 
-    Raises FileProblem.
+    The line has none of these three. A new `fingerprint` of the file makes the cache read it again;
+    `case_id` is only for messages. Raises FileProblem.
     """
     where = f"{run_dir / CASES_FILE}: the case {case_id}"
     archive, path = find_archive(run_dir), run_dir / CASES_FILE

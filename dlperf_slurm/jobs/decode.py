@@ -97,8 +97,8 @@ def read_json(path: Path, kind: type[D], root: Optional[Path] = None) -> D:
 def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False) -> D:
     """Decode JSON that has all fields of the dataclass `kind`, and no other key.
 
-    With `is_versioned`, `schema_version` must be that of this tool. Raises FileProblem, whose
-    message begins with `where` and names the key.
+    Texts are cleaned (`clean_texts`). With `is_versioned`, `schema_version` must be that of this
+    tool. Raises FileProblem, whose message begins with `where` and names the key.
     """
     # each search of whole bytes takes a hundredth of the pattern's
     is_plain = content.isascii() and b"\x7f" not in content
@@ -117,7 +117,11 @@ def decode(kind: type[D], content: bytes, where: str, is_versioned: bool = False
 
 
 def build(kind: type[D], data: object, where: str, is_versioned: bool = False) -> D:
-    """Validate decoded JSON and make the dataclass `kind` of it; raises ContractError."""
+    """Validate decoded JSON and make the dataclass `kind` of it; raises ContractError.
+
+    Texts are cleaned (`clean_texts`). With `is_versioned`, `data` also needs this tool's
+    `schema_version`. The message begins with `where`.
+    """
     struct = _make_struct(cast(type, kind), is_versioned)
     try:
         # validated first: what is valid is not nested deeply

@@ -32,7 +32,8 @@ _HOSTS = r"(?:[^\s,\[]|\[[^\]]*\])+"
 def parse_failed_nodes(state: str, detail: str) -> list[str]:
     """Return the nodes that a task's reason for failing (`detail`) names, such as ["n2"].
 
-    Empty if the cause is not a single node. `state` is the task's, such as NODE_FAIL.
+    Empty if a disk was full, or if the reason does not say which node is the cause. `state` is the
+    task's, such as NODE_FAIL.
     """
     if state == UNHEALTHY:
         from dlperf_slurm.contract.nodes import find_unhealthy_nodes

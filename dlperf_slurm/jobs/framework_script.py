@@ -222,7 +222,8 @@ def list_dataset_names(group: Group) -> list[str]:
 def list_data_folders(group: Group, site: Site) -> list[str]:
     """List the folders of an array job's data sets, or of their copies on the node.
 
-    The job expands `${NAME}` in them.
+    They are for words in which the job expands `${NAME}`: variables of copies become `${NAME}`, and
+    a `${` in other paths, which is literal, becomes `$${`.
     """
     folders = []
     for name in list_dataset_names(group):

@@ -58,7 +58,10 @@ class Group:
 
     @property
     def job_minutes(self) -> int:
-        """The time limit of a Slurm job: time limit plus END_SECONDS for each array task in it."""
+        """The time limit of a Slurm job in minutes: that of an array task.
+
+        With `tasks_per_job`, the sum of those of its array tasks, with END_SECONDS more for each.
+        """
         if self.tasks_per_job is None:
             return self.time_limit_minutes
         count = min(self.tasks_per_job, len(self.array_tasks))
@@ -161,10 +164,11 @@ def _cut(tasks: Sequence[ArrayTask], job_site: Site, max_jobs: int, group_id: st
 
 
 def compute_tasks_per_job(job_site: Site) -> Optional[int]:
-    """Return how many array tasks a Slurm job runs one after the other; None for one each.
+    """Return how many array tasks a Slurm job runs one after the other.
 
-    `job_site` is the site resolved for the kind of job. None for the local scheduler too, which
-    runs array tasks one after the other anyway.
+    None if each is an element of an array, and for the local scheduler, which runs array tasks one
+    after the other anyway; without arrays, 1 for one each. `job_site` is the site resolved for the
+    kind of job.
     """
     if job_site.scheduler == "local" or (job_site.arrays and job_site.tasks_per_job == 1):
         return None

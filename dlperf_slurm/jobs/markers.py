@@ -187,9 +187,10 @@ def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> O
 
 
 def read_killed(run_dir: Path, task: str) -> str:
-    """Return the state of a task that was ended early or skipped: TIMEOUT, SKIPPED, or "".
+    """Return why a task was ended early or not started: TIMEOUT, CANCELLED or SKIPPED.
 
-    `task` is `RunTask.marker` ("2n8g.17"). Raises OSError for a missing or unreadable marker.
+    SKIPPED: the run's time was used up. `task` is `RunTask.marker` ("2n8g.17"). Raises OSError for
+    a missing or unreadable marker.
     """
     path = run_dir / MARKERS_DIR / f"{task}.killed"
     return read_text(path, MARKER_LIMIT_BYTES, root=run_dir).strip()[:80]

@@ -33,7 +33,8 @@ STARTER_PREFIX = "profile_"
 def mark_profiled(expansion: "Expansion", tool: str, patterns: Sequence[str]) -> "Expansion":
     """Return the expansion with the profiler in the cases that match, or in all without patterns.
 
-    Raises InputError if a pattern matches no case, or a case cannot be profiled.
+    `tool` is a key of PROFILERS ("nsys", "torch", "rocprof"); `patterns` are for case ids, as in
+    `matches_pattern`. Raises InputError if a pattern matches no case, or a case cannot be profiled.
     """
     for pattern in patterns:
         if not any(matches_pattern(case.case_id, [pattern]) for case in expansion.cases):

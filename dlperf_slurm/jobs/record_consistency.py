@@ -37,7 +37,10 @@ def find_figure_problem(record: Record) -> str:
 
 
 def _find_step_count_problems(record: Record) -> Iterator[str]:
-    """Yield step counts that differ from the case although no minimum of seconds explains it."""
+    """Yield a message for each step count of the record that no minimum of seconds explains.
+
+    A count of 0 stands for that of the case; any other must be above it, and needs such a minimum.
+    """
     case = record.case
     for phase in ("warmup", "measured"):
         found, asked = getattr(record, f"{phase}_steps"), getattr(case, f"{phase}_steps")

@@ -221,7 +221,7 @@ def open_run(path: Path) -> Run:
 
 
 def find_run(reference: Optional[str], results_dir: Path) -> Run:
-    """Find a run directory by path, by run id or its beginning, or as "latest".
+    """Find a run directory by path, by run id or its beginning, or as "latest" (also None).
 
     See `choose_run_id`. Raises InputError for an archive, or if no run or several runs match.
     """

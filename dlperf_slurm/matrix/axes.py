@@ -35,7 +35,7 @@ def _is_generation(point: Point) -> bool:
 
 
 def _has_loader(point: Point) -> bool:
-    """Return whether the data of a case comes from a data loader, not from the device."""
+    """Return whether a case's data comes from a data loader, not from memory of device or host."""
     return point["data"] not in (ON_DEVICE, ON_HOST)
 
 

@@ -78,7 +78,8 @@ class Expansion:
 def expand_matrix(file: MatrixFile) -> Expansion:
     """Expand a matrix: the product of models and axes with overrides, plus includes, less excludes.
 
-    Raises InputError for duplicate cases, for too many cases, or if no case is left.
+    Raises InputError for duplicate cases, for too many cases, if no case is left, or if a case has
+    no batch size or a global one that cannot be shared equally.
     """
     matrix = file.matrix
     reporter = ProblemCollector(file.toml)

@@ -239,7 +239,10 @@ def _check_log_formats(matrix: Matrix, reporter: ProblemCollector) -> None:
 
 
 def _check_scripts(matrix: Matrix, reporter: ProblemCollector) -> None:
-    """Report invalid, unknown and reserved script names, and unknown rules of log formats."""
+    """Report mistakes in [scripts] and [formats], and unknown scripts and models in other tables.
+
+    A missing [model] is one too, if a script has no model of its own.
+    """
     known = {"script": [WORKER, *matrix.scripts]}
     own_models = [script.model for script in matrix.scripts.values() if script.model]
     known["model"] = [*list_models(), *own_models]

@@ -23,10 +23,11 @@ LOOK_SECONDS = 1.0
 def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
     """Cancel all array jobs of a run that have not ended; return the number of their array tasks.
 
-    The jobs are looked up in the queue, not in the run's files, so that requeued jobs and jobs
-    submitted twice are cancelled too. `warn` receives the error of a journal that cannot be
-    written. Raises SchedulerError if another process is submitting the run, if the scheduler
-    refuses or does not answer, or if a job does not end.
+    Jobs of Slurm are looked up in the queue, not in the run's files, so that requeued jobs and jobs
+    submitted twice are cancelled too; their end is awaited for a few seconds. Local processes get
+    SIGTERM, and are not awaited. `warn` receives the error of a journal that cannot be written.
+    Raises SchedulerError if another process is submitting the run, if the scheduler refuses or does
+    not answer, if a job of Slurm does not end, or if another host runs a local run.
     """
     with journal.hold_submit_lock(run.path, must_write=False):
         try:
@@ -39,7 +40,11 @@ def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
 
 
 def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
-    """Cancel a run's Slurm jobs and wait until they end; return the number of array tasks."""
+    """Cancel a run's Slurm jobs; return the number of array tasks.
+
+    Raises SchedulerError for jobs that are still active after LOOKS polls; COMPLETING counts as
+    ended. `warn` gets an error of the journal.
+    """
     watcher = make_queue_watcher(run, run.list_group_ids())
     before = _list_active(watcher)
     array_job_ids = sorted({job_id.partition("_")[0] for job_id in before}, key=int)

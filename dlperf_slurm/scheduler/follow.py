@@ -24,12 +24,13 @@ DELETED_SECONDS = 30.0
 def follow_run(
     tracker: Tracker, submitter: Optional[Submitter] = None
 ) -> Iterator[list[TaskState]]:
-    """Yield the states of all array tasks every second, until all are final.
+    """Yield the states of all array tasks every second, until all are final or not submitted.
 
     The run's files are read every second; the scheduler is polled at a growing interval, and sooner
     if its answer decides a state or if array tasks ended while groups wait for a free queue slot.
-    `submitter` submits these groups. Raises InputError if the run directory was deleted, OSError if
-    it is missing for AWAY_SECONDS, SchedulerError as `Submitter.submit_waiting` does.
+    `submitter` submits these groups. At the end, the numbers of scheduler calls are journaled.
+    Raises InputError if the run directory was deleted, OSError if it is missing for AWAY_SECONDS,
+    SchedulerError as `Submitter.submit_waiting` does.
     """
     manifest = tracker.run.manifest
     folder = _identify(tracker.run.path.parent)

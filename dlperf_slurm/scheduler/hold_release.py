@@ -42,6 +42,7 @@ class Releaser:
     def release(self, states: Sequence[TaskState], poll: int) -> list[str]:
         """Release the jobs whose cause of being held is gone; return a line for each.
 
+        Does nothing while the disk is full, and for PAUSE_SECONDS after that or after the last try.
         `poll` is the number of the squeue call that gave `states`; a job is released once per call,
         and at most RELEASES (full disk) or `launch_tries` (failed launch) times in all.
         """

@@ -133,7 +133,7 @@ def main(arguments: list[str]) -> int:
 
     Remaining tasks are skipped after several launches failed in the same way, or once the time
     budget is used up. Returns the exit code: 1 if another process runs the group, or if this one
-    was cancelled.
+    was cancelled before it started its last task.
     """
     run_dir, group_id = Path(arguments[0]), arguments[1]
     array_size, limit_seconds, warning_seconds = map(int, arguments[2:])
@@ -181,7 +181,10 @@ def run_array_task(
     limit: TimeLimit,
     cancelled: "threading.Event",
 ) -> None:
-    """Run the group's script for one array task until it ends, or is cancelled or timed out."""
+    """Run the group's script for one array task until it ends, or is cancelled or timed out.
+
+    Its output is appended to scripts/GROUP_ID_N.log. At the end, processes that it left are ended.
+    """
     import subprocess
 
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"

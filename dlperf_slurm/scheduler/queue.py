@@ -169,7 +169,10 @@ class QueueWatcher:
         }
 
     def count_jobs(self) -> int:
-        """Call squeue and count this user's jobs, each array task as one; raises SchedulerError."""
+        """Call squeue; count this user's jobs, of all runs, that have not ended.
+
+        Each array task counts as one. Raises SchedulerError.
+        """
         self.read_queue()
         own = [line for line in self._lines if line.user_id == str(os.geteuid())]
         return sum(
@@ -321,7 +324,8 @@ class ProcessWatcher:
     def update(self) -> None:
         """Set the state of each task in `followed`: PENDING if its process lives, else UNKNOWN.
 
-        Whether a task has started or ended is known from its files alone.
+        A task on another host is PENDING, as its process cannot be looked up. Whether a task has
+        started or ended is known from its files alone.
         """
         first = get_first_in_queue() if self.followed else ""
         waiting = (

@@ -88,8 +88,10 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
     """Stage a further attempt for each failed task, if the site's [retry] allows one for its cause.
 
     Tasks that did not start because their shared job ended early are always retried. Nodes named as
-    the cause are excluded if there are enough others. Waits while a disk is full. Returns how many
-    array tasks were staged; raises as `stage_retry` does, and InputError for a full disk.
+    the cause are excluded if there are enough others. Waits while a disk is full, up to
+    AWAY_SECONDS. Returns how many array tasks were staged. Raises InputError if the disk is still
+    full then; SchedulerError if the scheduler does not answer, or another process is submitting the
+    run.
     """
     limits = read_retry_limits(run)
     if limits == NO_RETRY and not any(task.shared_job is not None for task in run.read_all_tasks()):
@@ -178,7 +180,8 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
 def _list_ended(run: Run) -> Mapping[RunTask, TaskState]:
     """Return the tasks that are latest attempts and have ended, each with its state.
 
-    Repeats of which any attempt was successful are left out.
+    Repeats of which any attempt was successful are left out. Raises SchedulerError if the scheduler
+    does not answer.
     """
     tracker = Tracker(run)
     states = {state.task: state for state in tracker.refresh(ask_scheduler=True)}

@@ -73,11 +73,13 @@ class Submitter:
         return any(one.waiting for one in self._turns)
 
     def submit(self) -> None:
-        """Submit the groups for which there are free queue slots.
+        """Submit the groups for which there are free queue slots; the others are then in `waiting`.
 
-        First searches the scheduler for groups whose submission was interrupted. Raises
-        SchedulerError if the scheduler does not answer, can never run a group, or another process
-        is submitting the run; JournalError, before any sbatch, for a full disk.
+        First searches the scheduler for groups whose submission was interrupted. A group that
+        sbatch refuses for good is no error, but in `refused`: see `raise_if_unsubmitted`. Raises
+        SchedulerError if the scheduler does not answer, `sbatch --test-only` says that a group can
+        never run, or another process is submitting the run; JournalError, before any sbatch, for a
+        full disk.
         """
         ask_until_answered(self._submit_once, self.retry_seconds, self._report)
         self._moved = time.monotonic()

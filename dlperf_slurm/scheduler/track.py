@@ -102,7 +102,7 @@ class Tracker:
         self._unwritten: list[journal.Event] = []
 
     def refresh(self, ask_scheduler: bool) -> list[TaskState]:
-        """Return the states of all array tasks, in the order of the plan.
+        """Return the states of all array tasks, in the order of the plan; journal new final states.
 
         With `ask_scheduler` False, Slurm is not asked. If the scheduler does not answer, states
         come from files alone and `scheduler_error` is set until it answers again; `journal_error`
@@ -189,7 +189,10 @@ class Tracker:
         return waiting[0] if waiting else journaled
 
     def _read_owner(self, task: RunTask, newest_start: int) -> str:
-        """Return the id of the array job that started the task last, or has claimed it; else ""."""
+        """Return the id of the array job that started the task last, or has claimed it; else "".
+
+        `newest_start` is the number of the task's newest start, whose marker has the job's id.
+        """
         marker = read_marker(self.run.path, task.marker, "started", newest_start)
         claim = read_claim(self.run.path / task.attempt_dir) if marker is None else marker.job_id
         # a script that was run by hand has no job id

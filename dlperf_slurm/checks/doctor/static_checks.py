@@ -91,7 +91,8 @@ def _decide(
     """Return a check result, corrected by what `sbatch --test-only` said about the same array job.
 
     `answers` has what sbatch refuses by group_id. A job that sbatch does not refuse is a fault only
-    if it would be PENDING for ever.
+    if it would be PENDING for ever, and the cluster has no plug-in (`has_submit_plugin`) that may
+    change what jobs request.
     """
     if finding.status != "fault" or not finding.decider:
         return finding

@@ -187,7 +187,8 @@ def make_case(
     """Make a small case on one rank.
 
     With `is_clipped`, gradients are clipped by their global norm. `variant` has values of axes,
-    such as precision and compiler; without them, the case is in fp32 and not compiled.
+    such as precision and compiler; without them, the case is in fp32 with the first compiler that
+    the adapter lists: "none" for most frameworks.
     """
     verification = load_model(model).VERIFICATION
     is_reduced = variant.get("precision", "fp32") != "fp32"

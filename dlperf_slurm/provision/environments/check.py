@@ -147,7 +147,8 @@ def _list_system_problems(pins: Pins, state: State) -> list[str]:
 def _check_import(environment: Path, pins: Pins, problems: list[str]) -> str:
     """Return the version of the framework in the environment.
 
-    If it cannot be imported, returns "no driver here", or "fails" and adds to `problems`.
+    If it cannot be imported, returns "no driver on this machine" if only the GPU driver's library
+    is missing, else "fails", and adds to `problems`.
     """
     output = _run(environment, [], IMPORT, pins.module)
     version = _find_answers(output, "version")

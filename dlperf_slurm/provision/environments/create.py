@@ -103,12 +103,13 @@ def create_environment(
     cpu_index: str = "",
     packages: Sequence[str] = (),
 ) -> Path:
-    """Create or update a managed environment and return its path; recreate an incomplete one.
+    """Create a managed environment, or anew if it is incomplete or outdated; return its path.
 
-    With `has_any_build`, files from any index are installed without checking hashes. `device` is
-    "cpu" or "cuda", `cpu_index` the URL of an index with builds for CPUs. `packages` are added to
-    those that were added before. Raises EnvironmentMissingError, with a remedy, if the environment
-    cannot be created; InputError for an unknown framework.
+    To one that is current, only missing packages are added, and Horovod `with_horovod`. With
+    `has_any_build`, files from any index are installed without checking hashes. `device` is "cpu"
+    or "cuda", `cpu_index` the URL of an index with builds for CPUs. `packages` are added to those
+    that were added before. Raises EnvironmentMissingError, with a remedy, if the environment cannot
+    be created; InputError for an unknown framework.
     """
     pins = read_pins(framework, device)
     if pins.none:

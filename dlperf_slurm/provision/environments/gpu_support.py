@@ -131,7 +131,10 @@ def find_missing_code(pins: Pins, capability: str) -> str:
 
 
 def list_gpu_problems(pins: Pins, found: MachineGpus) -> list[str]:
-    """List why an environment's build cannot use a machine's driver or GPUs; [] if it can."""
+    """List why an environment's build cannot use a machine's driver or GPUs.
+
+    [] if it can, if the GPUs are not known, and for a build for CPUs.
+    """
     if found.problem or not pins.cuda:
         return []
     problems = [find_missing_code(pins, capability) for _, capability in sorted(set(found.gpus))]

@@ -26,8 +26,9 @@ class Interpreter:
 def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
     """Find a Python of one of these versions that can create virtual environments.
 
-    It is the one that runs this program, else the first on PATH or in pyenv. Returns None if there
-    is none; `describe_missing_python` then says what to install.
+    It is the one that runs this program if it has such a version, else of the first of `versions`
+    that is on PATH or in pyenv. Returns None if there is none; `describe_missing_python` then says
+    what to install.
     """
     own = Interpreter(sys.executable, "{}.{}".format(*sys.version_info))
     if own.version in versions and _can_make_environments(own.path):
