@@ -27,7 +27,7 @@ def write_json(
     value: Union[Case, Record, Failure, Parity, Proofs],
     is_synced: bool = True,
 ) -> None:
-    """Write `value` with the schema version as JSON, synced by default; otherwise as `write_file`."""
+    """Write `value` with the schema version as JSON, synced unless told otherwise."""
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}
     write_file(path, format_json(data).encode(), is_synced=is_synced)
 

@@ -77,10 +77,10 @@ def write_archive(run: Run, output: Path, is_removed: bool) -> tuple[int, int]:
     """Pack a finished run into an archive and verify it; with `is_removed`, delete the folder.
 
     Returns the number of files and their bytes. The folder is deleted last, after the archive has
-    been read back and its digests compared. Raises InputError if `output` exists, or if the folder
-    changed meanwhile or contains a device, pipe or socket; FileProblem for I/O errors;
-    SchedulerError if another process submits or retries the run. In all these cases the folder
-    stays intact.
+    been read back and its digests compared. The file of private values is left out. Raises
+    InputError if `output` exists or does not end with .zip, or if the folder changed meanwhile or
+    contains a device, pipe or socket; FileProblem for I/O errors; SchedulerError if another process
+    submits or retries the run. In all these cases the folder stays intact.
     """
     if output.suffix != ARCHIVE_SUFFIX:
         raise InputError(f"--output: {output}: the file name must end with {ARCHIVE_SUFFIX}")

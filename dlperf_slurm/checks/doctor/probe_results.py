@@ -141,7 +141,11 @@ def _describe_success(answers: Sequence[ProbeAnswer]) -> CheckResult:
 
 
 def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Path) -> CheckResult:
-    """Return why no rank of a probe job wrote a file: queue, disk, node, launcher or job script."""
+    """Return why no rank of a probe job wrote a file: queue, disk, node, launcher or job script.
+
+    `start` is the folder with the job's output, missing if the job did not reach the file system;
+    `folder` is that of all probe jobs, in the results folder.
+    """
     launcher = probe.site.launcher
     if end.state == "UNKNOWN":
         words = f"the end of the job is unknown: {end.reason}"
