@@ -147,7 +147,8 @@ def divide_by_devices(is_strong: bool) -> Compute:
     def compute(cases: Cases, inputs: CaseInputs) -> "DataFrame":
         from pandas import DataFrame
 
-        devices = cases["baseline_case"].map(cases["world_size"]) / cases["world_size"]
+        bases = cases["baseline_case"].astype(object).map(cases["world_size"])
+        devices = bases.astype(NUMBER) / cases["world_size"]
         is_own_kind = (cases["global_batch_size"].astype(NUMBER) > 0) == is_strong
         factor = devices.astype(NUMBER).where(is_own_kind)
         parts = {part: cases[part] * factor for part in ("speedup", *with_bounds("speedup"))}
@@ -175,9 +176,8 @@ def find_sizes(cases: Cases, inputs: CaseInputs) -> "Series":
     """Return the measured batch sizes of each case as text, ascending: "16 32"; "" without any."""
     sizes = inputs.frames.repeats[["case_id", "batch_size_per_device"]].dropna().drop_duplicates()
     texts = sizes.sort_values("batch_size_per_device").astype("string").groupby("case_id")
-    return (
-        texts.batch_size_per_device.agg(" ".join).reindex(inputs.plan.index).astype(TEXT).fillna("")
-    )
+    joined = texts.batch_size_per_device.agg(" ".join)
+    return joined.reindex(inputs.plan.index).astype(TEXT).fillna("")
 
 
 def find_problem(cases: Cases, inputs: CaseInputs) -> "Series":

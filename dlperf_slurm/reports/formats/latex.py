@@ -69,8 +69,7 @@ def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
 
     A long table is several environments, of which the first has the label.
     """
-    lines_per_row = 2 if any(cell.spread for row in table.rows for cell in row) else 1
-    most = MOST_LINES // lines_per_row
+    most = MOST_LINES // (2 if any(cell.spread for row in table.rows for cell in row) else 1)
     parts = [table.rows[i : i + most] for i in range(0, len(table.rows), most)]
     return "\n\n".join(
         _make_part(
@@ -132,10 +131,11 @@ def _make_column(header: str, cells: Sequence[Cell], is_text: bool) -> tuple[str
     forms = {cell.form.unit if isinstance(cell.form, ScaledFormat) else None
         for cell in cells if cell.figure is not None}  # fmt: skip
     if is_text or not numbers or forms not in ({""}, {" %"}):
-        spec = "l" if is_text else "r"
-        texts = [f"{{{escape_latex(cell.text)}{_raise_marks(cell)}}}" for cell in cells]
+        spec, write = "l" if is_text else "r", escape_latex
         if is_text and length > LONGEST_TEXT:
+            write = _break_words
             spec = rf">{{\raggedright\arraybackslash}}p{{{LONGEST_TEXT / 2:g}em}}"
+        texts = [f"{{{write(cell.text)}{_raise_marks(cell)}}}" for cell in cells]
         return spec, _wrap_header(header, length, "l" if is_text else "r"), texts
     whole, places = (max(len(number.partition(".")[i]) for number in numbers) for i in (0, 2))
     marks = max(sum(len(str(number)) + 1 for number in cell.marks) for cell in cells)
@@ -190,8 +190,11 @@ def _raise_marks(cell: Cell) -> str:
 
 
 def _break_words(text: str) -> str:
-    """Escape a text for LaTeX, with break points after hyphens and underscores, as in case ids."""
-    return escape_latex(text).replace("{-}", r"{-}\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
+    """Escape a text for LaTeX, with break points in its case ids and paths."""
+    broken = escape_latex(text)
+    for mark in ("{-}", r"\_", "/"):
+        broken = broken.replace(mark, rf"{mark}\allowbreak{{}}")
+    return broken
 
 
 def escape_latex(text: str) -> str:

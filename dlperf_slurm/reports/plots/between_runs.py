@@ -61,7 +61,8 @@ def plot_comparison(compared: RunComparison) -> Plot:
 
 def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
     """Draw a row for each of the `shown` rows of `compared.pairs`, the first on top."""
-    figure = open_figure(WIDE_INCHES, 1.0 + 0.3 * max(1, len(shown)))
+    height = max(1, len(shown))
+    figure = open_figure(WIDE_INCHES, 1.0 + 0.3 * height)
     axes = figure.add_subplot()
     axes.axvline(1.0, color=MUTED, linewidth=1)
     if compared.limit is not None:
@@ -76,7 +77,8 @@ def _draw_ratios(compared: RunComparison, shown: Sequence[Row]) -> "Figure":
             axes.errorbar([middle], [row], xerr=[half], fmt="none", color=color, capsize=3)
     names = [pair["case_id"] + ", latency" * (pair["quantity"] == MEAN_LATENCY) for pair in shown]
     axes.set_yticks(range(len(shown)), names)
-    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set_ylim(height - 0.5, -0.5)
+    axes.set_title("" if shown else "no case was measured in both runs")
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("speed of run B / speed of run A (right of 1: B is faster)")
@@ -103,7 +105,7 @@ def plot_history(history: "DataFrame") -> Plot:
     return make_plot(
         "history",
         "; ".join(filter(None, words)),
-        "Throughput from run to run",
+        "Throughput from run to run (higher: faster)",
         "points: medians over repeats; bars: 95 % intervals or, with too few repeats, from the "
         "smallest to the largest value; triangles: significantly faster or slower than the "
         "previous run; crosses: runs without a result; vertical lines: different workload, "
@@ -133,19 +135,13 @@ def draw_timelines(history: "DataFrame") -> "Figure":
 def _draw_panel(axes: "Axes", runs: Sequence[Row]) -> None:
     """Draw the runs of one timeline in a panel; the line breaks where runs are not comparable."""
     axes.set_title(get_timeline_title(runs[0]["case_id"], runs[0]["sizes"]))
-    axes.set_ylabel(f"{runs[0]['unit']} (higher: faster)")
-    times: list[Any] = []
-    medians: list[float] = []
-    for run in runs:
-        if run["median"] is None:
-            continue
+    axes.set_ylabel(runs[0]["unit"])
+    points: list[tuple[Any, float]] = []
+    for run in (run for run in runs if run["median"] is not None):
         time = parse_time(run["created_at"])
-        if run["verdict"] == NOT_COMPARABLE:
-            # matplotlib draws no line to a missing value
-            times.append(time)
-            medians.append(nan)
-        times.append(time)
-        medians.append(run["median"])
+        # matplotlib draws no line to a missing value
+        points += [(time, nan)] * (run["verdict"] == NOT_COMPARABLE) + [(time, run["median"])]
+    times, medians = ([point[i] for point in points] for i in (0, 1))
     axes.plot(times, medians, color=_NEUTRAL_COLOR, linewidth=1)
     for run in runs:
         _draw_run(axes, run)

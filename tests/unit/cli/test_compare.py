@@ -181,6 +181,13 @@ def test_hostile_texts_leave_junit_well_formed(hostile):
     assert hostile in shown or ascii(hostile)[1:-1] in shown
 
 
+@pytest.mark.filterwarnings("error")
+def test_figure_of_runs_without_a_common_case_says_so(staged, capsys):
+    runs = [make_run(staged, name, topologies=[f"1n{name}g"]) for name in "12"]
+    run_compare([*runs, "--plot", "ratios.svg"], capsys)
+    assert "no case was measured in both runs" in Path("ratios.svg").read_text(encoding="utf-8")
+
+
 def test_figure_has_a_line_for_each_case_and_the_limit(run_a, staged, capsys):
     other = make_run(staged, "b", 0.9)
     run_compare([run_a, other, *LIMIT, "--plot", "ratios.svg"], capsys)

@@ -158,7 +158,8 @@ def test_plot_has_a_panel_per_case_and_is_the_same_each_time(runs, capsys):
     fail_case(runs(1.0)[0], CASE_2)
     for name in ("a.svg", "b.svg"):
         assert run_history(capsys, "--plot", name)[0] == 0
-    assert {CASE_1, CASE_2, "images/s (higher: faster)"} <= list_texts("a.svg")
+    title = "Throughput from run to run (higher: faster)"
+    assert {CASE_1, CASE_2, "images/s", title} <= list_texts("a.svg")
     assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
 
 

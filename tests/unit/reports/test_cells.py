@@ -164,7 +164,7 @@ def test_hostile_word_in_latex_is_text_and_nothing_else(word):
     tex = latex.make_table(make_hostile_table(word), "tab:1", {1: "note"})
     text = latex.escape_latex(word)
     line = rf"{{{text}}} & {{{text}\textsuperscript{{1}}}} & {{{text}}} & 2 \\"
-    assert line in tex.splitlines()
+    assert line in tex.replace(r"\allowbreak{}", "").splitlines()
     assert r"\par\textsuperscript{1} note" in tex
 
 

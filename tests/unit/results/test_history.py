@@ -121,6 +121,10 @@ def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
     figure = draw_timelines(make_history(read_run_cache(RESULTS).entries))
     line = figure.axes[0].get_lines()[0].get_ydata()
     assert [value == value for value in line] == [True, False, True]
+    # the labels of panels do not run into each other
+    figure.draw_without_rendering()
+    for panel in figure.axes:
+        assert panel.yaxis.label.get_window_extent().height < panel.get_window_extent().height
 
 
 def test_verdicts_of_a_case_hold_together(staged, home):

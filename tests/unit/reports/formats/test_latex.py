@@ -8,6 +8,7 @@ import pytest
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases, write_report
 from support.requirements import find_missing_latex
 
+from dlperf_slurm.published.against import make_against_table
 from dlperf_slurm.published.layouts import list_layouts, load_layout
 from dlperf_slurm.published.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.formats.latex import MOST_LINES, escape_latex, write_tables
@@ -120,13 +121,16 @@ def summary():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("layout", ["", *list_layouts()])
+@pytest.mark.parametrize("layout", ["", "against", *list_layouts()])
 def test_document_compiles_and_no_table_is_wider_or_longer_than_the_page(tmp_path, summary, layout):
     missing = find_missing_latex()
     if missing:
         pytest.skip(missing)
     text = write_report("latex", summary)
-    if layout:
+    if layout == "against":
+        table = make_against_table("dlperf", summary.results.cases)
+        text = write_tables([table], summary.footnotes, [])
+    elif layout:
         document = load_layout(layout).lay_out(make_run_figures(summary.results))
         text = write_tables(document.tables, document.footnotes, document.notes)
     (tmp_path / "report.tex").write_text(text, encoding="utf-8")
