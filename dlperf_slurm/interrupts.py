@@ -24,7 +24,7 @@ def run_interruptible() -> int:
 
     It does so even if a library converts the KeyboardInterrupt into another exception.
     """
-    # modules make many objects, and no garbage
+    # importing modules creates many objects but no garbage: collect rarely
     gc.set_threshold(100_000)
     try:
         # otherwise SIGINT is ignored on purpose, as by `&` in a script, and stays so

@@ -7,7 +7,7 @@ import os
 import sys
 
 PROGRAM = "dlperf-slurm"
-# the reference of the newest run
+# the name by which a command line refers to the newest run
 LATEST = "latest"
 
 

@@ -47,13 +47,13 @@ CLUSTER_VARIABLES = ("SLURM_CLUSTERS", "SBATCH_CLUSTERS")
 _SUBMITTED = r"\bSubmitted batch job ([1-9]\d{0,9})\b"
 _PARSABLE = r"^[ \t]*([1-9]\d{0,9})(?:;[\w.-]+)?[ \t\r]*$"
 
-# what a controller that refuses a token leaves clients with, as one that restarts does
+# errors of clients whose token the controller refuses; a restarting controller causes them too
 _PERHAPS_REFUSED = re.compile("authentication|Zero Bytes")
 _NEW_TOKEN = (
     "if slurmctld responds to others, the token in SLURM_JWT is not valid any more: `scontrol "
     "token` prints one where munge runs"
 )
-# the begin of the hint for a token whose time is over
+# beginning of the hint for an expired token
 EXPIRED_TOKEN = "the token in SLURM_JWT expired"
 # pattern of a common error message of Slurm's clients -> hint
 _HINTS = (

@@ -358,7 +358,7 @@ define_module() {
       . "$init_file"
     fi
   done
-  # or of ~/.bash_profile, which may print, and start what keeps the pipe open
+  # else ask a login shell: ~/.bash_profile may print, and start a process that keeps the pipe open
   type module > /dev/null 2>&1 || {
     read -r -t 30 -d '' && read -r -t 30 -d '' init_file && eval "$init_file"
   } < <(bash -lc 'printf "\0"; declare -f module; printf "\0"' 2> /dev/null)

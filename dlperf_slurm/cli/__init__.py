@@ -67,7 +67,7 @@ def _run_command(words: "list[str]") -> int:
         options = _parse(words)
         options.words = words
         if PathFinder.find_spec("msgspec") is None:
-            # before a command that needs no library yet says what else is missing
+            # fail now: a command that needs no library yet could report something else as missing
             import_module("msgspec")
         options.handler(options)
     except DlperfError as error:
@@ -140,7 +140,7 @@ class _ListedCommand(argparse.ArgumentParser):
 
 
 def _make_formatter(prog: str) -> argparse.HelpFormatter:
-    # the width that argparse computes by default
+    # argparse's default width, but computed without importing `shutil`, which is slow
     return argparse.HelpFormatter(prog, width=streams.find_width() - 2)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
 
 SHELLS = ("bash", "zsh", "fish")
-# run ids begin with the year; without "$", which fish would expand when it reads the script
+# run ids begin with the year, so with 2; fish would expand a "$" when it reads the script
 _LIST_RUNS = (
     "sh -c '(printenv DLPERF_SLURM_RESULTS || echo results) | xargs -I % ls % 2> /dev/null "
     "| grep ^2; echo latest'"

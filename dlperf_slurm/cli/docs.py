@@ -52,7 +52,7 @@ def run_docs(options: argparse.Namespace) -> None:
 def _find_folder() -> Path:
     """Return docs/ of the checkout, or the folder of pages that was installed with the tool."""
     package = Path(__file__).parents[1]
-    # an environment, or the folder of pip install --target
+    # share/ is at the top of an environment, or in the folder of `pip install --target`
     installed = (parent / "share/doc/dlperf-slurm" for parent in [*package.parents][:4])
     for folder in (package.parent / "docs", *installed):
         if (folder / "index.md").is_file():

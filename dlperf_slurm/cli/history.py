@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.results.history.timeline import SelectedHistory
 
 DEFAULT_WINDOW = 5
-# cases of which all runs are shown; of more only the newest run is
+# with more cases than this, only the newest run of each case is shown
 MAX_CASES = 6
 # name of the checks and their tables for CI
 NAME = "History of the newest run"

@@ -42,7 +42,7 @@ def add_command(
 
 
 def _make_formatter(prog: str) -> argparse.HelpFormatter:
-    # the width that argparse computes by default, with `shutil`
+    # argparse's default width, but computed without importing `shutil`, which is slow
     return argparse.RawDescriptionHelpFormatter(prog, width=find_width() - 2)
 
 

@@ -55,7 +55,7 @@ def record_output() -> Iterator[list[str]]:
 
 def find_plain_output() -> "TextIO":
     """Return the stream that sys.stdout wraps, which does not strip terminal styles."""
-    # its styles are control characters
+    # PlainStream strips control characters, and terminal styles are such characters
     return sys.stdout.stream if isinstance(sys.stdout, PlainStream) else sys.stdout
 
 

@@ -181,10 +181,10 @@ def report_run(
     from dlperf_slurm.reports.output_cache import Output, load_output, store_output
 
     console = make_console()
-    # in a job of GitHub Actions, what its runner takes for commands is printed otherwise
+    # in GitHub Actions the output differs: text that looks like a workflow command is broken up
     shown = (COMMAND, console.width, console.is_terminal, "GITHUB_ACTIONS" in os.environ)
     key = (*choices, *shown)
-    # published sources may be files of the user
+    # no cached output with --against: a published source may be a file, which the user may edit
     output = None if against else load_output(run, key)
     if output is not None:
         console.file.write(output.text)

@@ -132,7 +132,7 @@ def print_result(options: argparse.Namespace) -> "Iterator[list[Run]]":
     """
     runs: list[Run] = []
     try:
-        # the plan that --dry-run prints has what the checks print
+        # the plan of --dry-run has the checks' results, so their own output is discarded
         with only_result(options.json or options.quiet or getattr(options, "dry_run", False)):
             yield runs
     finally:

@@ -213,7 +213,7 @@ def _check_requests(matrix: "PlannedMatrix") -> None:
     from dlperf_slurm.checks.doctor.static_checks import check_requests
 
     findings = check_requests(matrix.plan, matrix.loaded.site)
-    # a fault that is nobody's decision, such as a missing plug-in of srun, is found by the probe
+    # a fault without a decider, such as a missing srun plug-in, does not stop the submission
     faults = [str(f) for f in findings if f.status == "fault" and f.decider]
     for finding in findings:
         if str(finding) not in faults:

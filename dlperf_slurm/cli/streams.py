@@ -48,7 +48,7 @@ def replace_closed_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            # gets the closed descriptor, as the lowest number that is free
+            # open() returns the lowest free descriptor, which is the closed one
             os.open(os.devnull, flags)
     # Python sets a closed stream to None
     streams: tuple[Optional[TextIO], Optional[TextIO]] = (sys.stdout, sys.stderr)

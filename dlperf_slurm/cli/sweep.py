@@ -34,7 +34,7 @@ _DETERMINISTIC = (
     *(f"protocol.min_{phase}_seconds=0" for phase in ("warmup", "measured")),
     'env.DLPERF_SLURM_DETERMINISTIC="1"',
 )
-# nodes of a sweep over pairs
+# minimum number of nodes for a sweep over pairs of nodes
 _LEAST_NODES = 4
 
 

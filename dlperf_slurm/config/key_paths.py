@@ -13,7 +13,7 @@ else:
 KeyPath = tuple[Union[str, int], ...]
 
 
-# strings and comments, in which brackets and line ends have no meaning, and those that have one
+# strings and comments, whose brackets and line ends have no meaning; other brackets and line ends
 _TOKEN = re.compile(
     r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}|"(?:[^"\\\n]|\\.)*"'''
     r"""|'{3}(?:[^']|'{1,2}(?!'))*'{3,5}|'[^'\n]*'"""

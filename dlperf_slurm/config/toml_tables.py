@@ -87,7 +87,7 @@ class TomlModel(BaseModel):
         extra="forbid",
         frozen=True,
         strict=True,
-        # most tables are parts of others, and are built with these
+        # most tables are parts of another one, whose validator includes theirs
         defer_build=True,
         json_schema_extra=describe_keys,
     )

@@ -70,7 +70,7 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] =
         file.seek(0)
         content = file.read(size + 1)
         if len(content) > size:
-            # it has grown, or tells no size, as in /proc
+            # the file has grown, or has no size, as in /proc
             content += file.read(limit - size)
     if len(content) > limit:
         raise FileProblem(f"{path}: has more than {limit} bytes, the limit for this file")

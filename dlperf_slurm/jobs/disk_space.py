@@ -18,7 +18,7 @@ MIB = 2**20
 RUN_BYTES = 8 * MIB
 # for the record, output and samples of an array task, without step times
 TASK_BYTES = MIB // 2
-# disk space that a job script reserves for the files it writes at its end
+# free space below which a disk counts as full; a job script reserves 1 MiB of it
 RESERVE_BYTES = MIB + 64 * 1024
 BYTES_PER_STEP_OF_A_RANK = 24
 # messages of job scripts, workers and the system

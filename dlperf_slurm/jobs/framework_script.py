@@ -25,7 +25,7 @@ from dlperf_slurm.launchers import ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI, TORCHRUN
 
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
-# runs on the batch host beside a container, unless the site names another one
+# Python of the batch host for jobs in a container, unless the site names another Python
 HOST_PYTHON = "python3"
 # the worker subcommand that each rank runs
 RUN_COMMAND = ("run",)

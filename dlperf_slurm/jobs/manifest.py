@@ -144,7 +144,7 @@ def read_manifest(path: Path) -> Manifest:
 
     Raises InputError if it is missing, invalid, or of another schema version.
     """
-    # a plan has no manifest yet
+    # imported here, as a plan has no manifest yet
     from dlperf_slurm.jobs.decode import read_json
 
     file = path / MANIFEST_FILE

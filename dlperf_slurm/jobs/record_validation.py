@@ -131,7 +131,7 @@ def _find_case_problems(
 
 
 _AXES = [field.name for field in dataclasses.fields(Axes)]
-# settings that a record takes from the parsed log instead of the case, the last if that has none
+# settings that a record has from the parsed log, the last one only if the case does not set it
 OF_LOG = ("warmup_steps", "measured_steps", "tokens_per_sample")
 
 

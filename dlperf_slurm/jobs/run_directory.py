@@ -21,7 +21,7 @@ MATRIX_FILE = "matrix.toml"
 # one JSON line per case, with all that is not in the rows of its array tasks
 CASES_FILE = "cases.jsonl"
 SITE_FILE = "site.toml"
-# private environment variables of its jobs
+# private environment variables of the run's jobs
 PRIVATE_FILE = "private.env"
 SCRIPTS_DIR = "scripts"
 # scripts that run instead of our worker, each once and terminated by NUL

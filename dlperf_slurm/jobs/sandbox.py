@@ -27,10 +27,10 @@ MAX_TEXT_CHARACTERS = 1_000_000
 MAX_RANGE = 10_000
 # units of work, of about a microsecond; a list of 1,000 hosts takes about 2,000
 MAX_WORK = 200_000
-# all texts of a matrix together may use the first, and the second for each of them
+# budget of all texts of a matrix together: SHARED_WORK, plus SHARED_WORK_EACH for each text
 SHARED_WORK = 5_000_000
 SHARED_WORK_EACH = 2_000
-# what is done with so many items or characters takes about as long as evaluating an expression
+# handling this many items or characters takes about as long as evaluating an expression, one unit
 ITEMS_PER_UNIT = 10
 CHARACTERS_PER_UNIT = 100
 MAX_BITS = 4096
@@ -86,7 +86,7 @@ _COMMAND_FILTERS = (
     "trim",
     "upper",
 )
-# methods of texts, and filters of Jinja2, whose results are not much larger than what they get
+# methods of texts, and filters of Jinja2, whose results are not much larger than their input
 _TEMPLATE_METHODS = (
     *_COMMAND_METHODS,
     *("lstrip", "rstrip", "rsplit", "splitlines", "partition", "rpartition", "isdigit", "title"),
@@ -219,7 +219,7 @@ def _charge_node(node: nodes.Node) -> nodes.Node:
     is_value = isinstance(node, nodes.Expr) and not isinstance(
         node, (nodes.Slice, nodes.TemplateData, nodes.NSRef)
     )
-    # a name or tuple may be assigned to
+    # a name or tuple may be the target of an assignment, which is not a value to charge for
     is_read = getattr(node, "ctx", "load") == "load"
     return _make_filter(node, "charged") if is_value and is_read else node
 
@@ -350,7 +350,7 @@ def _compile_command(command: str) -> jinja2.Template:
         raise SecurityError(f"the command has more than {MAX_COMMAND_CHARACTERS} characters")
     environment = make_environment([])
     environment.filters = {name: environment.filters[name] for name in _COMMAND_FILTERS}
-    # parsed without the filters that charge, which are in the tree of the second
+    # check a tree without the internal filters that charge work, which from_string adds
     for node in ImmutableSandboxedEnvironment._parse(environment, command, None, None).find_all(
         nodes.Node
     ):

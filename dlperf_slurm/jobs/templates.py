@@ -68,7 +68,7 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
         except jinja2.TemplateSyntaxError as error:
             yield f"{folder / wanted}:{error.lineno}: {error.message}"
             return
-        # found by its name, beside the template that the site names by its path
+        # a template found by name may be another user's; the site file names `own` by its path
         owner = find_stranger(folder / wanted) if folder / wanted != own else ""
         if owner:
             path = folder / wanted

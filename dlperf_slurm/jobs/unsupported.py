@@ -216,7 +216,7 @@ def _find_need_of_mpi(case: MatrixCase) -> str:
 def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
     """Return why a case cannot read its data set on the site, or None."""
     axes = case.axes
-    # a model of a script's own has none
+    # an external script's own model has no data set
     if axes.data not in (FOLDER, DALI) or not case.dataset:
         return None
     dataset = site.find_dataset(case.dataset)

@@ -166,7 +166,7 @@ def make_format(name: str, table: Table) -> TableFormat:
         announcements=_make_lines(f"{name}: announcements", table.get("announcements", ())),
         identify=_make_identify(f"{name}: identity", table.get("identity", {})),
         make_windows=lambda run, rank, marks: _make_windows(kind, run, rank, marks, window),
-        # a reason to refuse a log applies if the log has all of its facts
+        # a reason to refuse a log applies if the log has all facts that the reason names
         find_fault=lambda run: next(
             (reason for reason, names in refused.items() if {*names} <= run.facts.keys()), ""
         ),
@@ -334,7 +334,7 @@ def _take_json(table: Table) -> Handler:
         found = {name: _look_up(data, key) for name, key in table.get("columns", {}).items()}
         if any(value is None for value in found.values()):
             return False
-        # all digits, but none of the exponent of a large number
+        # repr keeps all digits of a float, but would write a large one with an exponent
         take_values(run, line, {
             name: repr(value) if isinstance(value, float) and value < 1e15 else str(value)
             for name, value in found.items()

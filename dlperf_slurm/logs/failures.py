@@ -47,7 +47,7 @@ _FAILURES = (
 # bounded repeats keep long lines fast; an infinite loss scale is not a failure
 _BAD_LOSS = re.compile(
     r"(?:loss(?!_scal)\w{0,40}['\"]?\s{0,3}[:=]?\s{0,3}[('\"]{0,2}|"
-    # tf_cnn_benchmarks has it in a column
+    # tf_cnn_benchmarks prints the loss in a column, without the word "loss"
     r"images/sec: [\d.]{1,20} \+/- [\d.]{1,20} \(jitter = [\d.]{1,20}\)\s{1,9})-?(?:nan|inf)\b",
     re.I,
 )
@@ -56,7 +56,7 @@ _HARMLESS_BEFORE_TRACEBACK = ("Exception ignored in", "--- Logging error ---")
 _ECHO = re.compile(r"\++ ")
 _FRAME = re.compile(r'File "[^"]{1,4000}", line \d+')
 _MARKERS = re.compile(r"[~^ ]*$|\[Previous line repeated")
-# a line of source code follows a frame unless Python does not find it
+# exception that directly follows a frame, since Python did not find the source line to print
 _NO_SOURCE = re.compile(r"(?:\w{1,99}\.){0,9}\w{0,99}(?:Error|Exception|Interrupt|Exit)(?:: |$)")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 

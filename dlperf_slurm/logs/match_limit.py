@@ -14,7 +14,7 @@ from dlperf_slurm.logs.lines import LogLine
 # a line counts as at least this many characters
 _LINE_CHARACTERS = 1000
 SLOWEST_CHARACTERS_PER_S = 1_000_000
-# CPU seconds, of one log, in which matching may be slower
+# CPU seconds per log for which matching may be slower than that
 MOST_SLOW_SECONDS = 3
 
 

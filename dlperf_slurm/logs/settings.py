@@ -125,7 +125,7 @@ def _read_line(text: str) -> List[Tuple[str, str]]:
                 found.append((name, value))
     for name, pattern, values in _SWITCHES:
         for match in pattern.finditer(text):
-            # without a value it is a flag only if it looks like one
+            # without a value, only text that begins with -- is a flag
             if match.group(1) is None and not match.group().startswith("--"):
                 continue
             is_on = match.group(1) is None or match.group(1).lower() in _TRUE

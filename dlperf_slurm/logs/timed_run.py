@@ -298,7 +298,7 @@ def take_values(run: TimedRun, line: LogLine, found: Dict[str, str]) -> None:
     if "end" in found:
         run.ended_ranks.add(line.rank)
     if found.pop("cycle_end", None) is not None:
-        # by the last step, because `tee` may print the line twice
+        # the key is the last step, because `tee` may print the line twice
         run.ended[-1, run.last[0] if run.marks else 0] = 0.0
     if "step" in found:
         _take_mark(run, line, found)

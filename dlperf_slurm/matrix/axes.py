@@ -263,7 +263,7 @@ def normalize(point: Point) -> Point:
     meaningless = {spec.name: spec.default for spec in AXIS_SPECS if not spec.applies(point)}
     point = {**point, **meaningless}
     if point["global_batch_size"]:
-        # 0 where it does not divide, which the expansion refuses
+        # 0 if the global batch size is not divisible, which the expansion refuses
         parts = parse_topology(point["topology"]).world_size * point["gradient_accumulation"]
         share, rest = divmod(point["global_batch_size"], parts)
         point["batch_size_per_device"] = 0 if rest else share

@@ -228,7 +228,7 @@ def _find_own_model(matrix: Matrix, point: Point) -> str:
 
 
 def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
-    # none for a script's own model
+    # an external script's own model has no [model] table
     model = next((model for model in matrix.model if model.name == point["model"]), None)
     parameters = dict(model.parameters) if model else {}
     protocol = matrix.protocol

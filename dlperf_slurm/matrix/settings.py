@@ -13,7 +13,7 @@ Settings = Mapping[str, Union[int, float]]
 
 # the settings that a manifest has as fields of a case, not in its protocol
 OWN_SETTINGS = ("repeats", "blocks")
-# the least values of the others, as matrix.tables.Protocol has them; it would import pydantic
+# minimum of each other setting, as in matrix.tables.Protocol, which would import pydantic
 LEAST_VALUES: Mapping[str, int] = {
     "warmup_steps": 0,
     "measured_steps": 1,

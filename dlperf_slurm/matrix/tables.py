@@ -116,7 +116,7 @@ else:
     )
 
 
-# what a sample of an external script's own model is
+# pattern for the name of a sample of an external script's own model, such as "images"
 UNIT = r"^([A-Za-z][A-Za-z_-]{0,31})?$"
 # a model of an external script, as a part of a case's name
 OWN_MODEL = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$"

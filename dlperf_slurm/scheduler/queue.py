@@ -33,7 +33,7 @@ _RANGE = r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?"
 # how long before the run's creation sacct starts: clocks of head and login node may differ
 _CLOCK_SLACK = timedelta(hours=1)
 _SACCT_TIME = "%Y-%m-%dT%H:%M:%S"
-# of slurmdbd, for a range over its MaxQueryTimeRange
+# slurmdbd's error for a time range that is longer than its MaxQueryTimeRange
 _TOO_WIDE = "too wide of a date range"
 _SHORTEST_RANGE = timedelta(minutes=1)
 # messages of a site without accounting; any other error means that accounting fails

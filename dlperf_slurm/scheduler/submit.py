@@ -218,7 +218,7 @@ def _call_sbatch(run: Run, group_id: str, submit: Callable[[], str]) -> tuple[st
 
 
 def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
-    # squeue is called with --user, and other users of the group may resume the run
+    # record who submitted: squeue needs --user, and another user of the group may resume the run
     event = journal.Event(
         journal.SUBMITTED, group_id=group_id, array_job_id=array_job_id, detail=str(os.geteuid())
     )

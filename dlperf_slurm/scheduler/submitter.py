@@ -46,7 +46,7 @@ class Submitter:
     ) -> None:
         self.run = run
         other = run.find_interleaved() if is_in_turns else None
-        # what is submitted in turns, the first of two interleaved runs first
+        # submitters that take turns, that of the first of two interleaved runs first
         self._turns = [self]
         if other is not None:
             name = other.run_id
@@ -172,7 +172,7 @@ class Submitter:
             if missing:
                 self._refuse(group_id, f"{missing[0]}, which must run first, was refused")
             elif order.blocks.get(group_id, 0) > order.last:
-                # without a message: that run's own messages say why it waits
+                # no message here: the messages of the other run say why that run waits
                 self.waiting[group_id] = (
                     "the run interleaved with this one has to be submitted first; "
                     "resume that run too"

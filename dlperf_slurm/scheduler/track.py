@@ -261,7 +261,7 @@ class Tracker:
             is_begun = task.job in self._begun_jobs
             row = get_row_of_array_task(row, "started" in kinds, OVER in kinds, is_begun)
         if final is not None and row.state in ("", UNKNOWN) and final.start >= start:
-            # the scheduler forgets, the journal does not
+            # the scheduler no longer knows the job, but the journal has its final state
             row = QueueRow(final.state, final.detail, row.nodes)
         files = StartFiles("started" in kinds, "ended" in kinds)
         known_row = row if array_job_id or final is not None else None

@@ -39,18 +39,18 @@ SIGN_TAIL_LINES = 300
 _OOM_SIGNS = re.compile(
     r"oom[-_]kill|Out Of Memory|\bOUT_OF_MEMORY|(?:Out|cgroup out) of memory: Kill"
 )
-# of any framework
+# messages of any framework
 _FRAMEWORK_SIGNS = ("OUT_OF_MEMORY", "Out of memory", *LIBRARY_MESSAGES)
 # "... ran out of memory trying to allocate ... The caller indicates that this is not a failure":
 # TensorFlow and XLA, when they fall back from a faster algorithm to another one
 _HARMLESS = "is not a failure"
 
-# "n1: task 1: Killed", "task 0 launch failed: Unspecified error"
-# bash and slurmstepd of a program that a node cannot run, and the exit codes of bash
+# messages of bash and slurmstepd for a program that a node cannot run, and the exit codes of bash
 _CANNOT_RUN = re.compile(
     "Exec format error|cannot execute|required file not found|bad interpreter|error: execve"
 )
 _NOT_STARTED = re.compile(r"Exited with exit code 12[67]\b")
+# "n1: task 1: Killed", "task 0 launch failed: Unspecified error"
 _SRUN_ERROR = re.compile(r"^srun: error: (.*\btasks? .+)$", re.M)
 # errno 98: of torchrun's rendezvous, of Gloo, of our own server
 _PORT_TAKEN = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use")

@@ -181,7 +181,7 @@ def measure_steps(
 
     try:
         session.reset_peak_memory()
-    # a reading beside the measurement, as is the peak itself
+    # peak memory is only an extra: its error must not end the measurement
     except Exception as error:
         text = f"cannot reset the framework's peak-memory statistics: {error!r}"
         print(text, file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.ranks import PlacementError, World
 
-# of a process that is in no container with processes of its own (PROC_PID_INIT_INO of Linux)
+# the host's PID namespace; a container may have one of its own (PROC_PID_INIT_INO of Linux)
 HOST_PROCESSES = "pid:[4026531836]"
 PROCESS_SPACE = "/proc/self/ns/pid"
 # NVML_VALUE_NOT_AVAILABLE, for which newer versions of pynvml return None

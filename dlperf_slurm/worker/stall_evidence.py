@@ -26,7 +26,7 @@ from dlperf_slurm.worker.telemetry.gpu_sources import list_visible_devices, open
 from dlperf_slurm.worker.telemetry.series import POWER, POWER_LIMIT, UTILIZATION
 
 STALLS_DIR = "stalls"
-# What there is of a rank in this folder: its Python stacks, empty as long as nothing is wrong; the
+# Suffixes of a rank's files here: its Python stacks, empty as long as nothing is wrong; the
 # RankStatus of one that its watchdog ended; its native stacks, as py-spy or gdb prints them; and a
 # mark of a silent rank, which wrote no RankStatus before others ended. The timer of a silent rank
 # may still write its stacks: a launcher that ends its ranks also sends SIGCONT to stopped ones.
@@ -190,7 +190,7 @@ def dump_flight_recorder(path: Path) -> None:
     recorder = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)
     traces: List[bytes] = []
     for name in ("_dump_nccl_trace", "_dump_fr_trace"):
-        # an interface without promises, of a library that hangs
+        # a private interface, which may be missing or fail, of a library that hangs
         with suppress(AttributeError, RuntimeError, TypeError):
             traces.append(getattr(recorder, name)())
     if traces:

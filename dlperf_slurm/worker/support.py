@@ -110,9 +110,9 @@ def find_unsupported(case: Case) -> Optional[str]:
         if not row.when.keys() <= reasons.keys():
             combinations.append(row)
         elif row.applies(case):
-            # says more of an unknown value than the list of known ones
+            # explains an unsupported value better than a list of the supported ones
             reasons.update(dict.fromkeys(row.when, row.explain(case)))
-    # facts are asked of the model
+    # rows may ask for facts of the model, which an unsupported model need not have
     known = combinations if "model" not in reasons else []
     first = next((row.explain(case) for row in known if row.applies(case)), None)
     return join_reasons([*reasons.values(), first])

@@ -41,7 +41,7 @@ RANKS = 2
 LIMIT_MINUTES = 5
 GRACE_SECONDS = 60.0 * (LIMIT_MINUTES + 2)
 LOOK_SECONDS = 1.0
-# polls of the queue, at most, until a cancelled job has ended
+# maximum number of polls of the queue after scancel, until the job has ended
 CANCEL_LOOKS = 5
 
 
@@ -215,11 +215,10 @@ def _await_end(job_id: str, watcher: QueueWatcher, wait_seconds: float, end: Job
     `wait_seconds` is how long the job may be PENDING.
     """
     deadline = time.monotonic() + wait_seconds
-    # a running job is ended by its time limit
+    # wait longer for a job that runs, since its time limit ends it
     while time.monotonic() < deadline + (0 if end.state == "PENDING" else GRACE_SECONDS):
         found = _ask(job_id, watcher)
         if found is None:
-            # the job is no longer in the queue
             return replace(end, state="COMPLETED")
         end = found
         if end.state in FINAL_STATES:

@@ -26,11 +26,11 @@ from dlperf_slurm.worker.probe import ANSWER_PREFIX
 
 ERROR_LIMIT_BYTES = 2**20
 MAX_CHARACTERS = 300
-# NCCL ends with 1024 at four nodes of eight GPUs
+# with a limit of 1024 open files, NCCL fails on four nodes of eight GPUs
 LEAST_OPEN_FILES = 4096
-# Debian's default is 8 MiB, and RDMA needs the buffers of all peers
+# Debian's default of 8 MiB is too low: RDMA locks the buffers of all peers in memory
 LEAST_LOCKED_BYTES = 2**30
-# a container of Docker has 64
+# a Docker container has 64 MiB by default
 LEAST_SHM_MIB = 1024
 # words by which lines with an error of a launcher, Python or bash are recognized
 _SIGNS = ("error:", "Error:", "failed", "not found", "No such file", "is not there", "cannot")

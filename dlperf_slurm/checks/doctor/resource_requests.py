@@ -18,7 +18,7 @@ from dlperf_slurm.worker.rendezvous import MPI
 # sbatch options in a site's directives that change which nodes a job may use
 _ELSEWHERE = re.compile(r"--reservation\b|--nodelist\b|-w")
 _SHORT = {"partition": "p", "account": "A", "qos": "q"}
-# sbatch would refuse the job; sbatch would take the job, which then stays PENDING
+# faults because of which sbatch would refuse the job, or the job would stay PENDING for ever
 _refuse = partial(make_fault, decider="sbatch")
 _hold = partial(make_fault, decider="queue")
 ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}

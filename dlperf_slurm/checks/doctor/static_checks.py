@@ -98,7 +98,7 @@ def _decide(
         return finding
     against = [answers[place] for place in finding.places if place in answers]
     if against:
-        # "fault" comes before "undecided"
+        # min prefers "fault" to "undecided", as it compares them alphabetically
         status, words = min((answer.status, answer.words) for answer in against)
         return replace(finding, status=status, words=f"{finding.words} ({words})")
     if finding.decider == "queue" and not has_submit_plugin:

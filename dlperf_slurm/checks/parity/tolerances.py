@@ -29,7 +29,7 @@ GPU_FACTOR = 5.0
 # losses and the gradient norm.
 GPU_KINK_TOLERANCE = 1e-1
 
-# Half the distance of 1 and the next number that has as many digits as the factors of products.
+# Half the distance between 1 and the next larger number in the format of a product's factors.
 # Sums are in fp32 in all of these precisions.
 UNIT_ROUNDOFFS = {
     "tf32": 2.0**-11,
@@ -40,9 +40,9 @@ UNIT_ROUNDOFFS = {
 }
 # Precisions that store weights, gradients and the optimizer's state in 16 bits too.
 STORED_PRECISIONS = ("bf16", "fp16")
-# In each of three steps, clipping rounds a gradient and storing rounds a moment or velocity. A
-# change of an update by a share e takes a share 2 e or less of its square to the next 16-bit
-# weight.
+# In each of three steps, clipping rounds a gradient and storing rounds a moment or velocity. An
+# update with a relative error e may move weights to another 16-bit number: the square of the
+# difference is then at most 2 e times the square of the update.
 UPDATE_ROUNDINGS = 2 * STEPS
 # N roundings in sequence differ by at most DEVIATIONS * sqrt(N) units, except with probability
 # 2 exp(-DEVIATIONS^2 / 2) = 7e-4 (Higham & Mary 2019, theorem 2.4).
@@ -55,7 +55,7 @@ LOSS_ROUNDINGS = 1
 # changes normalized values by a share e of their deviation moves e / pi of them across the kink,
 # and a gradient by sqrt(2 e / pi) per ReLU. On average half of the roundings are before a ReLU.
 RELUS = 16
-# Gradients with few values differ by more than that: by up to 1.5 times as measured.
+# Gradients with few values may exceed this estimate: a change of up to 1.5 times was measured.
 KINK_DEVIATIONS = 2.0
 # Gradients nearer to those in fp32 than this share of one rounding were not computed in a reduced
 # precision: products of fp32 numbers differ by 1e-6, the least that was measured is 1 rounding.
@@ -95,7 +95,6 @@ class ParityCheck:
     @property
     def is_within(self) -> bool:
         """Whether the difference is within the tolerance; False for a NaN."""
-        # a NaN is not within any tolerance: comparisons with NaN are false
         return self.difference <= self.tolerance
 
     def __str__(self) -> str:
@@ -269,8 +268,8 @@ def _compare(
     difference = abs(value - reference) / abs(reference) if reference else abs(value)
     tolerance = widen(tolerance, found.case, roundings)
     if name.startswith("trained"):
-        # A gradient that is off by a share r at random keeps 1 - r^2 / 2 of its direction, and so
-        # of what steps along it take from the loss.
+        # A gradient with a random relative error r keeps 1 - r^2 / 2 of its direction, so that the
+        # steps along it reduce the loss by this share of what they should.
         tolerance = max(tolerance, estimate_kink_change(found.case) ** 2 / 2)
         if is_stored_in_16_bits(found.case):
             # updates below half the spacing of 16-bit weights are lost: up to all of them

@@ -45,7 +45,7 @@ SEED = 4
 LOSS_SCALE = 128
 PRECISIONS = ("fp32", *UNIT_ROUNDOFFS)
 
-# values of axes; without the compiler, the framework's first one
+# axis name -> value; without "compiler", the first compiler that the framework supports is used
 Variant = Mapping[str, str]
 PLAIN: Variant = MappingProxyType({})
 

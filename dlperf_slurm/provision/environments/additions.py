@@ -114,7 +114,7 @@ def add_packages(
                 else ""
             )
         ) from error
-    # also those that were there: by pip alone, or pinned
+    # record requested packages even if they were there before, pinned or installed by hand
     names = {_name(line) for line in asked}
     installed = tuple(
         line for line in list_installed(environment) if line not in pinned or _name(line) in names

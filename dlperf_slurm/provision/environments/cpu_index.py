@@ -13,7 +13,7 @@ from dlperf_slurm.provision.environments.pins import Pins, add_hashes, read_pins
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 # environment variable with the URL of a mirror of CPU_INDEX
 VARIABLE = "DLPERF_SLURM_CPU_INDEX"
-# of versions on such an index, which PyPI does not have (PEP 440, "Local version identifiers")
+# suffix of versions on such an index, not on PyPI (PEP 440, "Local version identifiers")
 LOCAL_LABEL = "+cpu"
 # timeouts for one connection to CPU_INDEX, and for the whole probe with several addresses
 PROBE_SECONDS = 3

@@ -114,7 +114,7 @@ def _ask_shell(option: str) -> str:
         except subprocess.TimeoutExpired:
             return ""
         finally:
-            # also what the profile has started
+            # also ends programs that the profile has started
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
             shell.wait()

@@ -44,7 +44,7 @@ HARDWARE_XIDS = frozenset(
 # errors of NVLink, whose message says "Fatal" or "Nonfatal"
 _LINK_XIDS = frozenset(range(144, 151))
 _FATAL = re.compile(r"(?<!-)\bFatal\b")
-# its message says to which action the driver advises now, after whatever error
+# Xid whose message names the recovery action that the driver now advises, after any error
 _ACTION_XID = 154
 _ACTION = re.compile(r" to 0x[0-9a-f]+ \((.+)\)")
 # "[ 1234.567890] NVRM: Xid (PCI:0000:18:00): 79, pid=..., GPU has fallen off the bus."

@@ -92,7 +92,7 @@ def read_gpus(text: str) -> List[Gpu]:
             place = _find_place(instance)
             own = [info for info in processes if _find_place(info) == place]
             ids = (f"MIG-{uuid}/{'/'.join(place)}", uuid)
-            # what is not of the instance itself is of its GPU
+            # values that the instance does not have itself are those of its GPU
             of_both = {**values, **dict(_list_values(instance, ""))}
             name = f"GPU {index} instance {number}"
             gpus.append(Gpu(name, ids, of_both, _name_processes(own)))

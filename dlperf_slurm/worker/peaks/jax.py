@@ -8,7 +8,7 @@ from jax import numpy as jnp
 
 from dlperf_slurm.worker.peaks import Operation, PeakSettings
 
-# XLA's default on GPUs is TF32; JAX's "tensorfloat32" is not, in XLA's Triton kernels
+# by default XLA uses TF32 on GPUs; JAX's "tensorfloat32" has no effect in XLA's Triton kernels
 PRECISIONS = {"fp32": "highest"}
 
 

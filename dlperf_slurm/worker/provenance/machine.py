@@ -30,7 +30,7 @@ def drop_empty(facts: Dict[str, str]) -> Dict[str, str]:
 def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
     """Describe all CPUs and memory of the host, not only this process's share, as name -> text."""
     cpu = root / "sys/devices/system/cpu"
-    # without those of memory alone, which the same hosts may have or not
+    # without nodes that have only memory, in which equal hosts may differ
     nodes = [n for n in list_folder(root / NODES, "node[0-9]*") if read_text(n / "cpulist")]
     # rounded: equal nodes differ by a few MiB reserved by the kernel
     memory_kib = read_memory_kib("MemTotal", root)

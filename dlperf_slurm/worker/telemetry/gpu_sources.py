@@ -70,7 +70,7 @@ class NvidiaSource:
     def read_errors(self) -> Dict[str, int]:
         """Read NVML's error counters by name ("PCIe replays"), Xid errors since the opening."""
         links = range(self._nvml.NVML_NVLINK_MAX_LINKS)
-        # of the link layer: 0 are its replays, 1 its recoveries
+        # error counters of the NVLink data link layer: 0 counts replays, 1 recoveries
         of_links = [
             [self._ask("nvmlDeviceGetNvLinkErrorCounter", link, kind) for link in links]
             for kind in (0, 1)

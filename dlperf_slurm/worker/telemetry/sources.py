@@ -115,7 +115,7 @@ class CommandSource:
         now, text, process = time.monotonic(), "", self._process
         is_due = now > self._started + COMMAND_SECONDS
         if process is not None and (is_due or process.poll() is not None):
-            # what was printed longer ago, as before the window, is of another time
+            # discard output of a command that started too long ago, maybe before the window
             text, self._process = "" if is_due else _read_printed(process), None
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -64,8 +64,8 @@ def join_process_group(rank_info: RankInfo) -> None:
         cluster_detection_method="deactivate",
     )
     # Gloo connects the ranks at the first collective, with a timeout of 30 seconds (jaxlib 0.10).
-    # So do it before the model is compiled, which may take the ranks unlike times. Later
-    # collectives wait for longer.
+    # So connect before the model is compiled, for which some ranks may need longer than others.
+    # Later collectives have a longer timeout.
     multihost_utils.sync_global_devices("connect")
 
 

@@ -19,7 +19,7 @@ SUPPORTED = {
     "gradient_sync": ("native", "mpi"),
 }
 
-# Its matrix products and convolutions do not support bfloat16, and its CUDA is older than TF32.
+# Matrix products and convolutions do not support bfloat16; MegEngine's CUDA is older than TF32.
 UNSUPPORTED = (
     Unsupported(
         {"precision": "amp-fp16", "device": "cpu", "model layer": "max pooling"},

@@ -43,7 +43,6 @@ def prepare(case: Case, rank_info: RankInfo) -> None:
     if case.device == "cpu":
         # a graph runs in three threads at once, whatever thread number MindSpore is given
         host.keep_to_cpus(case.cpus_per_rank, rank_info.local_rank)
-    # MindSpore reads these variables when it is imported, or first computes
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
     # 3: errors only (1 is information)
     os.environ.setdefault("GLOG_v", "3")

@@ -33,7 +33,7 @@ class Attention(HybridBlock):
         self.key = make_linear(hidden, hidden)
         self.value = make_linear(hidden, hidden)
         self.output = make_linear(hidden, hidden)
-        # with a rate of 0 it would still copy
+        # with a rate of 0, Dropout would still copy its input
         self.dropout = nn.Dropout(dropout) if dropout else None
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:

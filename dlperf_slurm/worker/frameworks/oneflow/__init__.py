@@ -62,7 +62,7 @@ def prepare(case: Case, rank_info: RankInfo) -> None:
         MASTER_ADDR=rank_info.master_address,
         MASTER_PORT=str(rank_info.master_port),
         WORLD_SIZE=str(rank_info.world_size),
-        # a single rank may have the data of another one
+        # in inference each rank is a world of its own, but rank_info.rank still chooses its data
         RANK=str(rank_info.rank if rank_info.world_size > 1 else 0),
         LOCAL_RANK=str(rank_info.local_rank),
         # On the CPU the thread that launches eager operations also computes them: with separate

@@ -146,7 +146,7 @@ class OneFlowSession:
             return self._model(*inputs)
 
     def _autocast(self) -> Any:
-        # no autocast if it is off: on the CPU OneFlow warns that it has none
+        # not flow.autocast(enabled=False): on the CPU OneFlow would warn that it has no autocast
         if self._case.axes.precision not in AMP_TYPES:
             return nullcontext()
         return flow.autocast(self._device.type, AMP_TYPES[self._case.axes.precision])

@@ -183,8 +183,8 @@ class PaddleSession:
         return self._read_loss_of(self._evaluate(self._inputs))
 
     def _evaluate(self, inputs: Sequence[paddle.Tensor]) -> Any:
-        # without DataParallel, which has nothing to average here, and not compiled: it would
-        # compile anew
+        # without DataParallel, which has nothing to average here, and not compiled, as to_static
+        # would compile the model again for evaluation
         self._plain_model.eval()
         paddle.jit.enable_to_static(False)
         with paddle.no_grad(), self._autocast():

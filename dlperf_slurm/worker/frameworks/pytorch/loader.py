@@ -78,7 +78,7 @@ class GpuCopies:
             name: (x.shape, x.dtype) for name, x in staged.items()
         }:
             batch = self._batches[0] = {name: self._make_empty(x) for name, x in staged.items()}
-            # what had this memory before has ended
+            # the steps queued so far may use the same memory: copy only after them
             self._is_overwritable.record(steps)
         self._stream.wait_event(self._is_overwritable)
         # the other batch is free after the steps that are queued now

@@ -255,7 +255,7 @@ class TorchSession:
         return self._read_loss_of(self._evaluate(self._inputs))
 
     def _evaluate(self, inputs: Sequence[torch.Tensor]) -> Any:
-        # without DDP, which has nothing to average here, and uncompiled: it would compile anew
+        # without DDP, which has nothing to average here, and uncompiled, to avoid a recompilation
         self._plain_model.eval()
         with torch.no_grad(), self._autocast:
             logits = self._plain_model(*inputs)

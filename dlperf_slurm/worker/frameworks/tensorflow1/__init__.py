@@ -21,7 +21,7 @@ SUPPORTED = {
     "gradient_sync": ("native", "horovod", "parameter_server"),
 }
 
-# It has convolutions and softmax in bfloat16 for TPUs only; TF32 is newer than its CUDA 10.
+# Convolutions and softmax in bfloat16 exist for TPUs only; TF32 is newer than CUDA 10.
 UNSUPPORTED = (
     tensorflow.CHANNELS_LAST,
     Unsupported(
