@@ -125,9 +125,9 @@ def add_notes(table: Table, footnotes: Sequence[str]) -> ShownTable:
 
 
 def _make_cell(tag: str, markup: str, is_figure: bool) -> str:
-    """Make an HTML cell; `tag` is "th" or "td"; numbers (`is_figure`) are aligned right."""
-    side = "right" if is_figure else "left"
-    return f'<{tag} style="text-align: {side}">{markup}</{tag}>'
+    """Make an HTML cell, "th" or "td"; a figure is aligned right, its interval is not broken."""
+    side, between = ("right", "&nbsp;to&nbsp;") if is_figure else ("left", " to ")
+    return f'<{tag} style="text-align: {side}">{markup.replace(" to ", between)}</{tag}>'
 
 
 def _escape(text: str) -> str:

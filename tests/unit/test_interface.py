@@ -206,7 +206,7 @@ def test_tables_are_those_of_the_report_and_html_in_a_notebook(run):
     assert "8000 (7920 to 8080)" in str(tables[0])
     html = tables[0]._repr_html_()
     assert html.count("<tr>") == 3
-    assert '<td style="text-align: right">8000 (7920 to 8080)' in html
+    assert '<td style="text-align: right">8000 (7920&nbsp;to&nbsp;8080)' in html
     assert tables._repr_html_().startswith(html)
     assert tables.find("batch size 8").title == tables[0].title
     with pytest.raises(dp.InputError) as caught:
