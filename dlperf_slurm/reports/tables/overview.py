@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.cells import Cell, Table, make_table
-from dlperf_slurm.reports.tables import COLUMNS, FootnoteMarks, ShownColumn, TableSpec, join_subject
+from dlperf_slurm.reports.tables import (
+    COLUMNS,
+    FootnoteMarks,
+    ShownColumn,
+    join_subject,
+    split_rows,
+)
 from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import (
     THROUGHPUT,
@@ -93,11 +99,6 @@ class Overview:
         title = self.cases.model_title.iloc[0]
         return ", ".join([f"{title} {what}", *shared, *self.constants])
 
-    @property
-    def group_header(self) -> str:
-        """The header of the column of groups: "topology" in inference, else "batch size"."""
-        return "topology" if self.is_inference else "batch size"
-
     def name_group(self, group: str) -> str:
         """Return a row's group in words: the topology "1n2g", or "batch size 8"."""
         return group if self.is_inference else f"batch size {group}"
@@ -146,7 +147,9 @@ def make_overviews(
     """
     found = []
     for spec in (THROUGHPUT, LATENCIES):
-        rows = _list_cases(spec, results, marks)
+        rows = marks.add(spec.rows(results), spec.notes)
+        # in the order of its tables
+        rows = rows.iloc[[place for part in split_rows(spec, rows) for place in part]]
         groups = rows.groupby("model", sort=False).indices.values()
         found += [_make_overview(rows.iloc[part]) for part in sorted(groups, key=lambda g: g[0])]
     if created_at:
@@ -155,14 +158,6 @@ def make_overviews(
             for one in found
         )
     return tuple(found)
-
-
-def _list_cases(spec: TableSpec, results: Results, marks: FootnoteMarks) -> "DataFrame":
-    """Return the cases that `spec` selects, in the order of its tables, with footnote numbers."""
-    rows = marks.add(spec.rows(results), spec.notes)
-    groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
-    order = [place for part in sorted(groups, key=lambda group: group[0]) for place in part]
-    return rows.iloc[order]
 
 
 def _make_overview(cases: "DataFrame") -> Overview:
@@ -228,7 +223,8 @@ def tabulate_overview(overview: Overview) -> Table:
     if len({row.precision for row in overview.rows}) > 1:
         columns["precision"] = [Cell(row.precision) for row in overview.rows]
     if len({row.group for row in overview.rows}) > 1:
-        columns[overview.group_header] = [Cell(row.group) for row in overview.rows]
+        header = "topology" if overview.is_inference else "batch size"
+        columns[header] = [Cell(row.group) for row in overview.rows]
     text_columns = len(columns)
     throughputs = ShownColumn("samples_per_s", marks=True, counts=True).make_cells(overview.cases)
     for i in shown:
