@@ -103,7 +103,10 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
     cases: dict[str, list[ImportedRun]] = {}
     placed = [run for run in runs if not find_missing(run.identity)]
     for run, label in zip(placed, label_runs(placed)):
-        cases.setdefault(_make_case_id(run, label), []).append(replace(run, label=label))
+        labelled = replace(run, label=label)
+        case_id = make_case_id(run.identity.model, _make_axes(labelled))
+        # a label may have any characters
+        cases.setdefault(re.sub(r"[^A-Za-z0-9._-]+", "_", case_id), []).append(labelled)
     if not cases:
         logs = ", ".join(run.log for run in runs[:5]) + ", ..." * (len(runs) > 5)
         raise InputError(
@@ -127,16 +130,6 @@ def find_missing(identity: Identity) -> list[str]:
         if topology is None or topology.world_size != identity.devices:
             missing.append("devices")
     return missing
-
-
-def _make_case_id(run: ImportedRun, label: str) -> str:
-    """Make the case_id of an imported run, in the form of those that a matrix file expands to.
-
-    It consists of model and axes, among them the log's format and `label`, which distinguishes runs
-    with the same settings. Other characters than letters, digits, ".", "_" and "-" become "_".
-    """
-    case_id = make_case_id(run.identity.model, _make_axes(replace(run, label=label)))
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", case_id)
 
 
 def _make_axes(run: ImportedRun) -> Axes:

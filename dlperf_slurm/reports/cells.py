@@ -153,6 +153,11 @@ class Table:
         """The title and the subject: "ResNet-50 training, amp; 8x NVIDIA H200, 2026-11-26"."""
         return "; ".join(filter(None, (self.title, self.subject)))
 
+    @property
+    def marks(self) -> list[int]:
+        """The numbers of all footnotes that its cells refer to, ascending."""
+        return sorted({number for row in self.rows for cell in row for number in cell.notes})
+
 
 def make_table(
     title: str,

@@ -120,8 +120,7 @@ def find_plot(plots: Iterable[Plot], words: str) -> ShownPlot:
 
 def add_notes(table: Table, footnotes: Sequence[str]) -> ShownTable:
     """Return a table with the footnotes that it refers to; `footnotes[n - 1]` is footnote n."""
-    numbers = {number for row in table.rows for cell in row for number in cell.marks}
-    return ShownTable(table, {number: footnotes[number - 1] for number in sorted(numbers)})
+    return ShownTable(table, {number: footnotes[number - 1] for number in table.marks})
 
 
 def _make_cell(tag: str, markup: str, is_figure: bool) -> str:

@@ -25,14 +25,8 @@ from dlperf_slurm.results.cache import (
 from dlperf_slurm.results.case_summary import CaseRows, make_run_frames, summarize_case
 from dlperf_slurm.results.cases import Results, analyze_frames
 from dlperf_slurm.results.collect import Attempts, CaseOutcomes
-from dlperf_slurm.results.history.entries import (
-    add_failures,
-    check_entries,
-    list_failures_by_case,
-    make_entry,
-)
-from dlperf_slurm.results.history.entry_columns import EntryRow
-from dlperf_slurm.results.history.run_cache import store_summary
+from dlperf_slurm.results.history.entries import complete_entries, make_entry
+from dlperf_slurm.results.history.run_cache import EntryRow, store_summary
 
 # the folder of the cache, and the most runs in it
 ROWS = "rows"
@@ -69,26 +63,12 @@ def read_results(attempts: Attempts, found: list[FileState]) -> Results:
         # errors of the cache are ignored
         store_entry(ROWS, hash_path(run.path), fingerprint_code(), kept)
         evict_entries(ROWS, MOST_RUNS)
-        _store_summary(run, found, kept)
+        # history tells of a run that it cannot show
+        with suppress(ValueError):
+            own = {case_id: entry for case_id, (*_, entry) in kept.items()}
+            store_summary(run.path, found, complete_entries(run, own))
     frames = make_run_frames([decode_rows(kept[case.case_id][1]) for case in planned])
     return analyze_frames(planned, frames)
-
-
-def _store_summary(run: Run, found: list[FileState], kept: Mapping[str, CachedCase]) -> None:
-    """Store the summary of a run, from which `history` reads it without opening its records.
-
-    `found` is the files as they were before they were read.
-    """
-    failures = list_failures_by_case(run)
-    rows = [
-        add_failures(kept[case.case_id][2], failures.get(case.case_id, []))
-        for case in run.manifest.cases
-        if not case.reason
-    ]
-    # history tells of a run that it cannot show
-    with suppress(ValueError):
-        check_entries(run.manifest, rows)
-        store_summary(run.path, found, rows)
 
 
 # fingerprints
@@ -137,20 +117,11 @@ def fingerprint_case(
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-# rows as bytes, without pickled classes of NumPy
-
-
 def encode_rows(case: CaseRows) -> bytes:
     """Serialize the rows of a case for the cache, compressed."""
-    arrays = case.ranks.tobytes(), case.slowest_seconds.tobytes()
-    values = (case.case_id, case.rows, case.hosts, *arrays)
-    return zlib.compress(pickle.dumps(values, protocol=5), 1)
+    return zlib.compress(pickle.dumps(tuple(case), protocol=5), 1)
 
 
 def decode_rows(content: bytes) -> CaseRows:
     """Return the rows of a case that `encode_rows` serialized."""
-    import numpy
-
-    case_id, rows, hosts, ranks, slowest = decode(zlib.decompress(content))
-    places = numpy.frombuffer(ranks).reshape(4, -1)
-    return CaseRows(case_id, rows, hosts, places, numpy.frombuffer(slowest))
+    return CaseRows(*decode(zlib.decompress(content)))

@@ -3,10 +3,10 @@
 The files form one data set with the rows of `make_step_frame`.
 """
 
+import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cached_property
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,55 +31,35 @@ def find_step_file(folder: Path, case_id: str) -> Path:
 
 def write_step_files(attempts: Attempts, folder: Path) -> None:
     """Write the step times of each case to a file in the report folder; raises FileProblem."""
-    with open_step_writer() as writer:
+    # before forking, so that the processes need not import them
+    for module in ("duckdb", "pandas"):
+        import_module(module)
+    with tempfile.TemporaryDirectory() as name:
         for _ in attempts.map_cases(
-            lambda outcomes: writer.write(outcomes, folder), attempts.run.manifest.cases
+            lambda outcomes: write_case(outcomes, folder, Path(name)), attempts.run.manifest.cases
         ):
             pass
+        _connect.cache_clear()
 
 
-class StepWriter:
-    """A writer of files with step times; `own_folder` is a temporary folder.
+def write_case(outcomes: CaseOutcomes, folder: Path, temporary: Path) -> None:
+    """Write the step times of a case as Parquet to the report folder; raises FileProblem.
 
-    Forked processes may share a writer.
+    For a case without step times, remove its file. `temporary` is a folder for files in the making.
     """
-
-    def __init__(self, own_folder: Path) -> None:
-        self._own_folder = own_folder
-
-    def write(self, outcomes: CaseOutcomes, folder: Path) -> None:
-        """Write the step times of a case as Parquet to the report folder; raises FileProblem.
-
-        For a case without step times, remove its file.
-        """
-        path, root = find_step_file(folder, outcomes.case.case_id), folder.parent
-        if all(outcome.rank_step_seconds is None for outcome in outcomes.outcomes):
-            if path.parent.exists():
-                remove_file(path, root)
-            return
-        own = self._own_folder / f"{outcomes.case.case_id}.parquet"
-        write_frame(self._connection, make_step_frame([outcomes]), own)
-        make_folder(path.parent, root)
-        write_file(path, own.read_bytes(), root=root)
-        own.unlink()
-
-    def close(self) -> None:
-        """Close the DuckDB connection of this process, if any."""
-        if "_connection" in vars(self):
-            self._connection.close()
-
-    @cached_property
-    def _connection(self) -> "DuckDBPyConnection":
-        # opened per process: a connection cannot be shared with forked processes
-        return open_database(written=self._own_folder)
+    path, root = find_step_file(folder, outcomes.case.case_id), folder.parent
+    if all(outcome.rank_step_seconds is None for outcome in outcomes.outcomes):
+        if path.parent.exists():
+            remove_file(path, root)
+        return
+    own = temporary / f"{outcomes.case.case_id}.parquet"
+    write_frame(_connect(temporary, os.getpid()), make_step_frame([outcomes]), own)
+    make_folder(path.parent, root)
+    write_file(path, own.read_bytes(), root=root)
+    own.unlink()
 
 
-@contextmanager
-def open_step_writer() -> Iterator[StepWriter]:
-    """Open a step writer in a context that deletes its temporary folder at the end."""
-    with tempfile.TemporaryDirectory() as name:
-        writer = StepWriter(Path(name))
-        try:
-            yield writer
-        finally:
-            writer.close()
+@lru_cache(maxsize=1)
+def _connect(folder: Path, process_id: int) -> "DuckDBPyConnection":
+    """Open a database of this process, which forked ones cannot share, that writes to `folder`."""
+    return open_database(written=folder)

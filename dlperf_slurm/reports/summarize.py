@@ -12,7 +12,6 @@ from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.headline import Headline, list_findings
 from dlperf_slurm.reports.tables import (
     FootnoteMarks,
-    TableSpec,
     inference,
     join_subject,
     machines,
@@ -49,9 +48,10 @@ _OF_BLOCKS = (
 )
 
 
-# footnotes are numbered in this order, after those of throughput and precision tables
-_NUMBERED = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS,
-    machines.RANK_SPREADS, machines.RESOURCES, machines.ALL_REDUCES, machines.STARTS,
+# after the tables of throughput and precision
+_OF_CASES = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS)
+# behind those of published results; footnotes of ranks are numbered first
+_OF_MACHINES = (machines.RESOURCES, machines.ALL_REDUCES, machines.STARTS, machines.RANK_SPREADS,
     machines.RANK_TIMES)  # fmt: skip
 
 
@@ -169,23 +169,18 @@ def _make_tables(
 ) -> tuple[Table, ...]:
     """Make all tables in the order of a report; `against` come before those of machines."""
 
-    def make(spec: TableSpec) -> list[Table]:
-        return [*tabulate(spec, results, marks)]
-
-    throughputs = make(training.THROUGHPUT)
+    throughputs = [*tabulate(training.THROUGHPUT, results, marks)]
     _check_rows_differ(throughputs)
-    precisions = training.make_precision_tables(results, marks)
-    first = [*throughputs, *precisions]
-    found = {spec: make(spec) for spec in _NUMBERED}
-    before = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS)
-    behind = (machines.RESOURCES, machines.ALL_REDUCES, machines.STARTS, machines.RANK_SPREADS,
-        machines.RANK_TIMES)  # fmt: skip
-    return (
-        *first,
-        *(table for spec in before for table in found[spec]),
-        *against,
-        *(table for spec in behind for table in found[spec]),
+    precisions = [
+        training.make_precision_table(rows, marks)
+        for _, rows in results.training.groupby("precision_table")
+    ]
+    numbered = (*_OF_CASES, machines.RANK_SPREADS, *_OF_MACHINES)
+    found = {spec: [*tabulate(spec, results, marks)] for spec in dict.fromkeys(numbered)}
+    of_cases, of_machines = (
+        [table for spec in specs for table in found[spec]] for specs in (_OF_CASES, _OF_MACHINES)
     )
+    return (*throughputs, *precisions, *of_cases, *against, *of_machines)
 
 
 def _check_rows_differ(tables: Iterable[Table]) -> None:

@@ -28,21 +28,13 @@ _CODE_SUFFIXES = (".css", ".j2", ".js", ".py", ".toml")
 _LIBRARIES = ("duckdb", "jinja2", "matplotlib", "numpy", "pandas")
 
 
-def get_entry_path(kind: str, name: str) -> Path:
-    """Return the path of a cache entry, CACHE/KIND/NAME, which may not exist.
-
-    Raises InputError if there is no usable cache folder (`find_cache_dir`).
-    """
-    return find_cache_dir() / kind / name
-
-
 def load_entry(kind: str, name: str, made_of: object) -> Any:
     """Load the value that `store_entry` stored; None without a valid entry of one's own.
 
     An entry is valid if `made_of`, from which the value was computed, is still the same.
     """
     with suppress(OSError, InputError):
-        path = get_entry_path(kind, name)
+        path = find_cache_dir() / kind / name
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 return None

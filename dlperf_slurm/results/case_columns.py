@@ -19,20 +19,25 @@ from dlperf_slurm.results.case_formulas import (
     compute_deviation,
     compute_reachable_efficiency,
     divide_by_devices,
-    divide_by_peak,
     find_problem,
-    find_published_peak,
     find_sizes,
-    formula,
     median_of,
     median_of_all_reduces,
     of_slowest_device,
     plain_median_of,
-    planned,
     ratio_to,
-    scaled_median_of,
+    tflops_of,
 )
-from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, THROUGHPUT, Column, with_bounds
+from dlperf_slurm.results.columns import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    THROUGHPUT,
+    Column,
+    take_column,
+    with_bounds,
+)
 from dlperf_slurm.results.labels import IDENTITY
 from dlperf_slurm.results.model_hardware import describe_models
 from dlperf_slurm.results.number_formats import COUNT as WHOLE
@@ -114,7 +119,7 @@ def _declare_axes() -> Iterator[Column]:
     for axis in AXIS_SPECS:
         meaning = axis.description[0].lower() + axis.description[1:].rstrip(".")
         meaning += "; missing for a dynamic loss scale" if axis.name == "loss_scale" else ""
-        yield Column(axis.name, IDENTITY[axis.name], axis.unit, meaning, planned(axis.name))
+        yield Column(axis.name, IDENTITY[axis.name], axis.unit, meaning, take_column(axis.name))
 
 
 def _declare_settings() -> Iterator[Column]:
@@ -125,7 +130,7 @@ def _declare_settings() -> Iterator[Column]:
     for name in SETTINGS:
         unit = next((unit for end, unit in SETTING_UNITS.items() if name.endswith(end)), "")
         meaning = f"`{name}` of the matrix's [protocol] table"
-        yield Column(name, NUMBER if unit == "s" else COUNT, unit, meaning, planned(name))
+        yield Column(name, NUMBER if unit == "s" else COUNT, unit, meaning, take_column(name))
 
 
 def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
@@ -155,8 +160,8 @@ def _declare_latency_speedups() -> Iterator[Column]:
 CASES: tuple[Column, ...] = (
     Column("case_id", TEXT, "", "id of the case, the same in all frames and in all runs of one "
         "matrix",
-        planned("case_id"), header="case"),
-    Column("model", TEXT, "", "name of the model", planned("model")),
+        take_column("case_id"), header="case"),
+    Column("model", TEXT, "", "name of the model", take_column("model")),
     *_declare_axes(),
     Column("batch_sizes_measured", TEXT, "samples", "batch sizes that the valid repeats measured, "
         "per device, ascending; several if the batch-size search found different sizes in "
@@ -164,28 +169,28 @@ CASES: tuple[Column, ...] = (
         find_sizes, header="batch size"),
     Column("batch_size_measured", COUNT, "samples", "batch size that was measured, per device, "
         "to sort and plot by; missing if there are several, or none",
-        formula(lambda c: c["batch_sizes_measured"].where(
-            c["batch_sizes_measured"].str.fullmatch(r"\d+")).astype(COUNT))),
-    Column("nodes", COUNT, "nodes", "number of nodes of the topology", planned("nodes")),
+        lambda c: c["batch_sizes_measured"].where(
+            c["batch_sizes_measured"].str.fullmatch(r"\d+")).astype(COUNT)),
+    Column("nodes", COUNT, "nodes", "number of nodes of the topology", take_column("nodes")),
     Column("devices_per_node", COUNT, "devices", "number of devices on each node of the topology",
-        planned("devices_per_node")),
+        take_column("devices_per_node")),
     Column("world_size", COUNT, "ranks", "ranks: nodes x devices_per_node, as each rank has one "
         "device",
-        planned("world_size")),
+        take_column("world_size")),
     Column("model_parameters", TEXT, "", "parameters of the model as JSON, as in its [model] table",
         RepeatAggregate("model_parameters", FIRST)),
     Column("parameter_count", COUNT, "parameters", "number of parameters of the model that was "
         "measured",
         RepeatAggregate("parameter_count", FIRST)),
-    declare_hidden("model_title", TEXT, formula(lambda c: describe_models(
-        c["model"], c["model_parameters"], c["parameter_count"]))),
+    declare_hidden("model_title", TEXT, lambda c: describe_models(
+        c["model"], c["model_parameters"], c["parameter_count"])),
     *_declare_settings(),
     declare_hidden("samples_per_step", COUNT, RepeatAggregate("global_batch_size", FIRST)),
     declare_hidden("first_hardware", TEXT, RepeatAggregate("hardware", FIRST)),
     Column("hardware", TEXT, "", "number and model of the devices, and number of nodes; from the "
         "first valid repeat",
-        formula(lambda c: c["first_hardware"].fillna(""))),
-    Column("unit", TEXT, "", "unit of the throughputs, such as images/s", planned("unit")),
+        lambda c: c["first_hardware"].fillna("")),
+    Column("unit", TEXT, "", "unit of the throughputs, such as images/s", take_column("unit")),
     declare_median("samples_per_s", THROUGHPUT, "throughput, median over the valid repeats",
         median_of("samples_per_s"), ("interval_low", "interval_high"), header="{unit}"),
     Column("smallest", NUMBER, THROUGHPUT, "lowest throughput of any repeat",
@@ -195,18 +200,18 @@ CASES: tuple[Column, ...] = (
     declare_hidden("tokens_per_sample", COUNT, RepeatAggregate("tokens_per_sample", FIRST)),
     Column("tokens_per_s", NUMBER, "tokens/s", "throughput in tokens: `samples_per_s` x tokens "
         "per sample; missing for models whose results are published in samples",
-        formula(lambda c: c["samples_per_s"] * c["tokens_per_sample"].astype(NUMBER))),
+        lambda c: c["samples_per_s"] * c["tokens_per_sample"].astype(NUMBER)),
     Column("repeats_measured", COUNT, "repeats", "number of repeats with a valid record",
-        lambda c, inputs: c["repeats_measured"]),
+        take_column("repeats_measured")),
     Column("repeats_planned", COUNT, "repeats", "number of planned repeats; 0 if the case was left "
         "out of the run",
-        planned("repeats_planned")),
+        take_column("repeats_planned")),
     declare_hidden("baseline_case", TEXT, baseline(ratios.find_smallest_topologies)),
-    declare_hidden("speedup_together", COUNT, lambda c, inputs: ratios.count_curve_points(
-        inputs.make_frame(c, "repeats_measured"), c["baseline_case"])),
+    declare_hidden("speedup_together", COUNT, lambda c: ratios.count_curve_points(
+        c.make_frame("repeats_measured"), c["baseline_case"])),
     Column("baseline", TEXT, "", "smallest topology that was measured, to which `speedup` is "
         "relative",
-        lambda c, inputs: c["baseline_case"].map(inputs.plan.topology).astype(TEXT).fillna("")),
+        lambda c: c["baseline_case"].map(c["topology"]).astype(TEXT).fillna("")),
     declare_ratio("speedup", "ratio", "throughput divided by that of `baseline`",
         ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
     *(declare_ratio(f"{kind}_scaling_efficiency", "fraction", "`speedup` divided by the ratio "
@@ -216,11 +221,11 @@ CASES: tuple[Column, ...] = (
         ("weak", "batch size per device", False, ""),
         ("strong", "global batch size", True, "strong-scaling "))),
     declare_hidden("flops_per_sample", NUMBER, RepeatAggregate("flops_per_sample", FIRST)),
-    declare_hidden("tflop_per_sample", NUMBER, formula(lambda c: c["flops_per_sample"] / TERA
-        / c["world_size"].astype(NUMBER))),
+    declare_hidden("tflop_per_sample", NUMBER, lambda c: c["flops_per_sample"] / TERA
+        / c["world_size"].astype(NUMBER)),
     declare_median("tflops_per_device", "10^12 FLOP/s", "FLOP/s per device, with the FLOPs of a "
         "training step counted from the model's definition",
-        scaled_median_of("samples_per_s", lambda c: c["tflop_per_sample"]), missing=UNKNOWN),
+        tflops_of(), missing=UNKNOWN),
     Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "highest matrix-multiplication (GEMM) "
         "rate of the framework on this device in the precision of the case, measured on the same "
         "node",
@@ -228,11 +233,12 @@ CASES: tuple[Column, ...] = (
     declare_hidden("first_peak_tflops", NUMBER, RepeatAggregate("published_peak_tflops", FIRST)),
     Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
         "data sheet, without sparsity; missing for unknown devices",
-        find_published_peak),
+        lambda c: c["first_peak_tflops"].where(
+            c.valid.groupby("case_id").devices.nunique().reindex(c.plan.index) == 1)),
     *(declare_median(f"{kind}_peak_share", "fraction", f"`tflops_per_device` / "
         f"`{kind}_peak_tflops`{name}; the interval is that of the throughput",
-        scaled_median_of("samples_per_s", divide_by_peak(kind)), header=f"share of {kind} peak",
-        form=SHARE, missing=UNKNOWN)
+        tflops_of(f"{kind}_peak_tflops"), header=f"share of {kind} peak", form=SHARE,
+        missing=UNKNOWN)
       for kind, name in (("measured", " (MFU)"), ("published", ""))),
     Column("copied_gb_per_s", NUMBER, "GB/s", "memory bandwidth of the device, measured by a copy: "
         "bytes read plus bytes written", RepeatAggregate("copied_gb_per_s", "median")),
@@ -264,7 +270,7 @@ CASES: tuple[Column, ...] = (
     *(column for name in ("ttft", "tpot", "itl")
         for column in _declare_latencies(name, f": {LATENCIES[name][0]}")),
     declare_hidden("decoded_gb", NUMBER, RepeatAggregate("decoded_gb", FIRST)),
-    *(Column(name, NUMBER, unit, meaning, formula(compute), header=header, form=form)
+    *(Column(name, NUMBER, unit, meaning, compute, header=header, form=form)
       for name, unit, meaning, compute, header, form in (
         ("prefill_tokens_per_s", "tokens/s", "prompt tokens of all ranks divided by the mean time "
             "to the first token", lambda c: (c["samples_per_step"] * c["prompt_length"])
@@ -306,8 +312,8 @@ CASES: tuple[Column, ...] = (
     declare_hidden("seeds", COUNT, RepeatAggregate("top1", "count")),
     Column("seeds_at_target", COUNT, "seeds", "number of seeds that reached the target "
         "accuracy; missing if there is no target",
-        lambda c, inputs: (inputs.frames.repeats.top1 >= inputs.frames.repeats.target_top1).groupby(
-            inputs.frames.repeats.case_id).sum().reindex(inputs.plan.index)
+        lambda c: (c.frames.repeats.top1 >= c.frames.repeats.target_top1).groupby(
+            c.frames.repeats.case_id).sum().reindex(c.plan.index)
             .where(c["target_top1"] > 0)),
     Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last "
         "epoch's validation, median over seeds; missing if a seed did not reach the target "
@@ -372,13 +378,13 @@ CASES: tuple[Column, ...] = (
     Column("parity_proof", TEXT, "", "folder of the `parity` run that checked the same "
         "framework, versions, code, device, precision, compiler, memory format and gradient_sync; "
         "empty if there is none",
-        formula(lambda c: c["case_id"].where(c["case_id"].isna(), ""))),
+        lambda c: c["case_id"].where(c["case_id"].isna(), "")),
     Column("problem", TEXT, "", "why the case has no result: OOM, failed, invalid, missing, "
         "not run",
         find_problem),
     Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not left "
         "out",
-        planned("reason")),
+        take_column("reason")),
 )  # fmt: skip
 
 

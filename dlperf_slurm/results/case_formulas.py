@@ -15,13 +15,11 @@ from dlperf_slurm.results.case_summary import RunFrames
 from dlperf_slurm.results.columns import NUMBER, TEXT, with_bounds
 from dlperf_slurm.results.labels import number_groups
 from dlperf_slurm.results.repeats import LATENCIES
+from dlperf_slurm.results.samples import make_samples, summarize_samples
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
-
-# the columns of the data frame of cases that are computed so far, by name
-Cases = dict[str, "Series"]
 
 # quantities that are summarized as a median over samples
 SAMPLED = (
@@ -30,48 +28,48 @@ SAMPLED = (
 )  # fmt: skip
 
 
-@dataclass
-class CaseInputs:
-    """The inputs that columns of cases are computed from; data frames are indexed by case id.
+class Cases(dict[str, Any]):
+    """The columns of the frame of cases that are computed so far, by name, and what they are from.
 
-    `plan` has the planned cases, `samples` the independent values of each quantity
-    (`results.samples`), `medians` their medians, intervals and ranges by quantity
-    (`summarize_samples`); `valid` has the repeats with a valid record, and `aggregates` their
-    columns by the aggregation that cases need ("max", "median", ...).
+    The first are those of `plan`, the frame of the planned cases. `samples` has the independent
+    values of each quantity (`results.samples`), `medians` their medians, intervals and ranges by
+    quantity (`summarize_samples`); `valid` has the repeats with a valid record, and `aggregates`
+    their columns by the aggregation that cases need ("max", "median", ...). Data frames are indexed
+    by case id.
     """
 
-    frames: RunFrames
-    plan: "DataFrame"
-    samples: "Series"
-    medians: "Mapping[str, DataFrame]"
-    valid: "DataFrame"
-    aggregates: "Mapping[str, DataFrame]"
+    def __init__(
+        self,
+        plan: "DataFrame",
+        frames: RunFrames,
+        valid: "DataFrame",
+        aggregates: "Mapping[str, DataFrame]",
+    ) -> None:
+        super().__init__(plan.items())
+        self.plan = plan
+        self.frames = frames
+        self.valid = valid
+        self.aggregates = aggregates
+        self.samples = make_samples(frames.repeats, frames.pooled, plan.blocks, SAMPLED)
+        self.medians = summarize_samples(self.samples, plan.index, SAMPLED)
 
     @cached_property
-    def values(self) -> dict[str, dict[str, list[float]]]:
+    def values_by_case(self) -> dict[str, dict[str, list[float]]]:
         """The samples of each quantity, as {quantity: {case id: values}}."""
         found: dict[str, dict[str, list[float]]] = {quantity: {} for quantity in SAMPLED}
         for (case_id, quantity, _), value in zip(self.samples.index, self.samples.tolist()):
             found[quantity].setdefault(case_id, []).append(value)
         return found
 
-    def make_frame(self, cases: Cases, *names: str) -> "DataFrame":
-        """Return the plan with the columns `names` of the cases added."""
-        return self.plan.assign(**{name: cases[name] for name in names})
+    def make_frame(self, *names: str) -> "DataFrame":
+        """Return the plan with the columns `names` added."""
+        return self.plan.assign(**{name: self[name] for name in names})
 
 
-Compute = Callable[[Cases, CaseInputs], Any]
+Compute = Callable[[Cases], Any]
 
 # an aggregation: the value of the first valid repeat
 FIRST = "first"
-
-
-# formulas
-
-
-def planned(name: str) -> Compute:
-    """Return a formula that copies the column `name` from the plan."""
-    return lambda cases, inputs: inputs.plan[name]
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,8 @@ class RepeatAggregate:
     column: str
     how: str
 
-    def __call__(self, cases: Cases, inputs: CaseInputs) -> "Series":
-        return inputs.aggregates[self.how][self.column]
+    def __call__(self, cases: Cases) -> "Series":
+        return cases.aggregates[self.how][self.column]
 
 
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
@@ -94,17 +92,22 @@ def median_of(quantity: str, factor: float = 1.0) -> Compute:
     The formula returns a data frame [cases, (value, low, high, min, max)].
     """
     parts = ["median", "low", "high", "min", "max"]
-    return lambda cases, inputs: factor * inputs.medians[quantity][parts]
+    return lambda cases: factor * cases.medians[quantity][parts]
 
 
-def scaled_median_of(quantity: str, factor: "Callable[[Cases], Series]") -> Compute:
-    """Return a formula like that of `median_of`, with a factor per case, computed by `factor`."""
-    return lambda cases, inputs: median_of(quantity)(cases, inputs).mul(factor(cases), axis=0)
+def tflops_of(peak: str = "") -> Compute:
+    """Return a formula like that of `median_of`: TFLOP/s of a device, divided by column `peak`."""
+
+    def compute(cases: Cases) -> "DataFrame":
+        factor = cases["tflop_per_sample"] / (cases[peak] if peak else 1.0)
+        return median_of("samples_per_s")(cases).mul(factor, axis=0)
+
+    return compute
 
 
 def plain_median_of(quantity: str) -> Compute:
     """Return a formula for the median of a quantity's samples, without interval and range."""
-    return lambda cases, inputs: inputs.medians[quantity]["median"]
+    return lambda cases: cases.medians[quantity]["median"]
 
 
 def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "") -> Compute:
@@ -115,9 +118,9 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
     (`is_time`) the ratio is inverted. See `ratios.compute_ratios`.
     """
 
-    def compute(cases: Cases, inputs: CaseInputs) -> "DataFrame":
+    def compute(cases: Cases) -> "DataFrame":
         points = cases[together] if together else None
-        return ratios.compute_ratios(inputs.values[quantity], cases[bases], is_time, points)
+        return ratios.compute_ratios(cases.values_by_case[quantity], cases[bases], is_time, points)
 
     return compute
 
@@ -128,12 +131,7 @@ def baseline(find: "Callable[[DataFrame], Series]", *names: str) -> Compute:
     `find` gets the plan with the columns `names` added, and mostly returns case ids; it may compute
     any other column from the plan.
     """
-    return lambda cases, inputs: find(inputs.make_frame(cases, "repeats_measured", *names))
-
-
-def formula(compute: "Callable[[Cases], Any]") -> Compute:
-    """Return a formula that calls `compute` with the columns of cases that are declared earlier."""
-    return lambda cases, inputs: compute(cases)
+    return lambda cases: find(cases.make_frame("repeats_measured", *names))
 
 
 def divide_by_devices(is_strong: bool) -> Compute:
@@ -144,7 +142,7 @@ def divide_by_devices(is_strong: bool) -> Compute:
     `is_baseline` flags a case that is its own baseline.
     """
 
-    def compute(cases: Cases, inputs: CaseInputs) -> "DataFrame":
+    def compute(cases: Cases) -> "DataFrame":
         from pandas import DataFrame
 
         bases = cases["baseline_case"].astype(object).map(cases["world_size"])
@@ -157,48 +155,34 @@ def divide_by_devices(is_strong: bool) -> Compute:
     return compute
 
 
-def divide_by_peak(kind: str) -> "Callable[[Cases], Series]":
-    """Return a function for the factor from throughput to the share of a device's peak FLOP/s.
-
-    The function computes it for each case; `kind` of peak is "measured" or "published".
-    """
-    return lambda cases: cases["tflop_per_sample"] / cases[f"{kind}_peak_tflops"]
-
-
-def compute_deviation(cases: Cases, inputs: CaseInputs) -> "Series":
+def compute_deviation(cases: Cases) -> "Series":
     """Return sample standard deviations (n - 1) of top-1 accuracy over seeds; missing below two."""
-    known = inputs.valid[inputs.valid.top1.notna()]
+    known = cases.valid[cases.valid.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
-    return inputs.plan.index.to_series().map(found).astype(NUMBER)
+    return cases.plan.index.to_series().map(found).astype(NUMBER)
 
 
-def find_sizes(cases: Cases, inputs: CaseInputs) -> "Series":
+def find_sizes(cases: Cases) -> "Series":
     """Return the measured batch sizes of each case as text, ascending: "16 32"; "" without any."""
-    sizes = inputs.frames.repeats[["case_id", "batch_size_per_device"]].dropna().drop_duplicates()
+    sizes = cases.frames.repeats[["case_id", "batch_size_per_device"]].dropna().drop_duplicates()
     texts = sizes.sort_values("batch_size_per_device").astype("string").groupby("case_id")
     joined = texts.batch_size_per_device.agg(" ".join)
-    return joined.reindex(inputs.plan.index).astype(TEXT).fillna("")
+    return joined.reindex(cases.plan.index).astype(TEXT).fillna("")
 
 
-def find_problem(cases: Cases, inputs: CaseInputs) -> "Series":
+def find_problem(cases: Cases) -> "Series":
     """Return the worst status of each case's repeats, such as "OOM", or "" with a valid record.
 
     It is "missing" without any record, and "not run" for a case that the matrix leaves out.
     """
     from pandas import Categorical, Series
 
-    status = inputs.frames.repeats.status
+    status = cases.frames.repeats.status
     words = Categorical(status.mask(status == OK), ["OOM", "failed", "invalid", "missing"], True)
-    worst = Series(words, index=inputs.frames.repeats.case_id).groupby(level=0).min()
-    problem = worst.reindex(inputs.plan.index).astype("string").fillna("missing")
-    problem = problem.mask(inputs.plan.reason != "", "not run")
+    worst = Series(words, index=cases.frames.repeats.case_id).groupby(level=0).min()
+    problem = worst.reindex(cases.plan.index).astype("string").fillna("missing")
+    problem = problem.mask(cases.plan.reason != "", "not run")
     return problem.mask(cases["repeats_measured"] > 0, "")
-
-
-def find_published_peak(cases: Cases, inputs: CaseInputs) -> "Series":
-    """Return the vendor's peak of each case's devices, in TFLOP/s; missing if devices differ."""
-    is_one = inputs.valid.groupby("case_id").devices.nunique().reindex(inputs.plan.index) == 1
-    return cases["first_peak_tflops"].where(is_one)
 
 
 def at_busiest(column: str) -> Compute:
@@ -207,27 +191,27 @@ def at_busiest(column: str) -> Compute:
     It is the repeat in which other processes of the machine used most CPU time.
     """
 
-    def compute(cases: Cases, inputs: CaseInputs) -> "Series":
-        known = inputs.frames.repeats.dropna(subset="other_cpu_share")
+    def compute(cases: Cases) -> "Series":
+        known = cases.frames.repeats.dropna(subset="other_cpu_share")
         busiest = known.loc[known.groupby("case_id").other_cpu_share.idxmax()]
-        return busiest.set_index("case_id")[column].reindex(inputs.plan.index)
+        return busiest.set_index("case_id")[column].reindex(cases.plan.index)
 
     return compute
 
 
 def of_slowest_device(column: str) -> Compute:
     """Return a formula that copies a column of `devices`, as text, for a case's slowest device."""
-    return lambda cases, inputs: (
-        inputs.frames.devices.groupby("case_id")[column].first().reindex(inputs.plan.index)
+    return lambda cases: (
+        cases.frames.devices.groupby("case_id")[column].first().reindex(cases.plan.index)
     ).astype("string")
 
 
 def median_of_all_reduces(column: str) -> Compute:
     """Return a formula: median of a column of `sums` over a case's all-reduces of gradient size."""
 
-    def compute(cases: Cases, inputs: CaseInputs) -> "Series":
-        own = inputs.frames.sums[inputs.frames.sums.of_gradients]
-        return own.groupby("case_id")[column].median().reindex(inputs.plan.index)
+    def compute(cases: Cases) -> "Series":
+        own = cases.frames.sums[cases.frames.sums.of_gradients]
+        return own.groupby("case_id")[column].median().reindex(cases.plan.index)
 
     return compute
 
@@ -240,8 +224,8 @@ def compute_reachable_efficiency(hidden_share: float) -> Compute:
     """
     from pandas import Series
 
-    def compute(cases: Cases, inputs: CaseInputs) -> "Series":
-        frame = inputs.make_frame(cases, "baseline", "repeats_measured", "samples_per_s")
+    def compute(cases: Cases) -> "Series":
+        frame = cases.make_frame("baseline", "repeats_measured", "samples_per_s")
         group = Series(number_groups(frame, ratios.leave_out("topology")), index=frame.index)
         is_base = (frame.topology == frame.baseline) & (frame.world_size == 1)
         step = cases["samples_per_step"].astype(NUMBER) / frame.samples_per_s

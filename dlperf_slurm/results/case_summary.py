@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import (
     COUNT,
@@ -26,15 +24,9 @@ from dlperf_slurm.results.columns import (
 from dlperf_slurm.results.notes import TABLE, list_case_notes
 from dlperf_slurm.results.operation_counts import GIGA
 from dlperf_slurm.results.provenance import describe_own_differences, list_facts, list_shared
-from dlperf_slurm.results.repeats import LATENCIES, REPEATS, RepeatData, compute_slowness
+from dlperf_slurm.results.repeats import LATENCIES, REPEATS
 from dlperf_slurm.results.stability import describe_stability
-from dlperf_slurm.results.startup_phases import compute_startup_phases
-from dlperf_slurm.stats.median import (
-    LATENCY_PERCENTILES,
-    compute_last_medians,
-    compute_latency,
-    compute_median,
-)
+from dlperf_slurm.stats.median import LATENCY_PERCENTILES, compute_latency, compute_median
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -81,14 +73,14 @@ class CaseRows(NamedTuple):
 
     `hosts` and `ranks` are those of the frame `ranks`: [repeat, index in `hosts`, local rank,
     median step]. `slowest_seconds` is the slowest rank's time of each step: [measured steps of all
-    repeats].
+    repeats]. These arrays are bytes of float64, as the cache stores them.
     """
 
     case_id: str
     rows: Mapping[str, Sequence[Sequence[object]]]
     hosts: Sequence[str]
-    ranks: Any
-    slowest_seconds: Any
+    ranks: bytes
+    slowest_seconds: bytes
 
 
 @dataclass(frozen=True)
@@ -118,72 +110,37 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseRows:
     """Summarize a case as rows by name of the run's data frame, and the arrays of step times."""
     import numpy
 
-    case = outcomes.case
-    times = [_find_times(outcome) for outcome in outcomes.outcomes]
-    repeats = [_make_repeat(case, *pair) for pair in zip(outcomes.outcomes, times)]
+    case_id, repeats = outcomes.case.case_id, outcomes.outcomes
     facts = list_facts(outcomes.records)
     notes = list_case_notes(outcomes, describe_stability(outcomes))
-    notes += [(case.case_id, TABLE, text) for text in describe_own_differences(facts)]
+    notes += [(case_id, TABLE, text) for text in describe_own_differences(facts)]
     rows: dict[str, Sequence[Sequence[object]]] = {
         "repeats": [[column.compute(repeat) for column in REPEATS] for repeat in repeats],
         "devices": _list_devices(repeats),
-        "pooled": [*_pool_latencies(case.case_id, times)],
+        "pooled": [*_pool_latencies(case_id, repeats)],
         "sums": [row for repeat in repeats for row in _list_sums(repeat)],
         "notes": notes,
-        "facts": [(case.case_id, *row) for row in list_shared(facts)],
-        "provenance": [(case.case_id, *row) for row in _count_provenance(outcomes.records)],
+        "facts": [(case_id, *row) for row in list_shared(facts)],
+        "provenance": [(case_id, *row) for row in _count_provenance(outcomes.records)],
     }
-    seconds = [numpy.array(outcome.step_seconds, "float64") for outcome in outcomes.outcomes]
+    seconds = [numpy.array(repeat.step_seconds, "float64") for repeat in repeats]
     slowest = numpy.concatenate([numpy.empty(0), *seconds])
-    return CaseRows(case.case_id, rows, *_list_ranks(repeats), slowest)
+    return CaseRows(case_id, rows, *_list_ranks(repeats), slowest.tobytes())
 
 
-def _make_repeat(
-    case: PlannedCase, outcome: Outcome, times: Mapping[str, list[float]]
-) -> RepeatData:
-    """Return the RepeatData of a repeat; `times` are its latencies (`_find_times`)."""
-    seconds = outcome.rank_step_seconds
-    median_steps = None if seconds is None else compute_last_medians(seconds)
-    return RepeatData(
-        case,
-        outcome,
-        {name: compute_latency(own) for name, own in times.items()},
-        median_steps,
-        compute_slowness(median_steps),
-        compute_startup_phases(outcome),
-    )
+def _pool_latencies(case_id: str, repeats: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
+    """Yield rows of `pooled`: latency percentiles over the batches of all repeats together."""
+    import numpy
 
-
-def _find_times(outcome: Outcome) -> dict[str, list[float]]:
-    """Return the latencies of a repeat, in seconds, by name in LATENCIES; empty for training."""
-    if outcome.record is None or outcome.record.case.axes.mode != INFER:
-        return {}
-    found = {"latency": list(outcome.batch_seconds)} if outcome.batch_seconds else {}
-    tokens = outcome.sidecars.token_seconds
-    if tokens is not None:
-        found["ttft"] = tokens[:, :, 0].ravel().tolist()
-        if tokens.shape[2] > 1:
-            found["tpot"] = tokens[:, :, 1:].mean(axis=2).ravel().tolist()
-            found["itl"] = tokens[:, :, 1:].ravel().tolist()
-    return found
-
-
-def _pool_latencies(
-    case_id: str, times: Sequence[dict[str, list[float]]]
-) -> Iterator[tuple[object, ...]]:
-    """Yield rows of `pooled`: latency percentiles over the batches of all repeats together.
-
-    `times` has the latencies of each repeat, in seconds, by name in LATENCIES.
-    """
     for name in LATENCIES:
-        known = [own[name] for own in times if name in own]
+        known = [one.latency_seconds[name] for one in repeats if name in one.latency_seconds]
         if known:
-            together = [seconds for own in known for seconds in own]
+            together = numpy.concatenate(known)
             percentiles = compute_latency(together).percentiles
             yield (case_id, name, min(map(len, known)), len(together), *percentiles)
 
 
-def _list_ranks(repeats: Sequence[RepeatData]) -> tuple[list[str], Any]:
+def _list_ranks(repeats: Sequence[Outcome]) -> tuple[list[str], bytes]:
     """Return `hosts` and `ranks` of CaseRows: of the repeats on several ranks."""
     import numpy
 
@@ -192,18 +149,18 @@ def _list_ranks(repeats: Sequence[RepeatData]) -> tuple[list[str], Any]:
     for repeat in repeats:
         if repeat.record is not None and repeat.slowness is not None:
             ranks = repeat.record.ranks
-            part = numpy.full((4, len(ranks)), float(repeat.outcome.repeat))
+            part = numpy.full((4, len(ranks)), float(repeat.repeat))
             part[1] = [hosts.setdefault(rank.host, len(hosts)) for rank in ranks]
             part[2:] = [rank.local_rank for rank in ranks], repeat.median_steps
             parts.append(part)
-    return [*hosts], numpy.concatenate(parts, axis=1)
+    return [*hosts], numpy.concatenate(parts, axis=1).tobytes()
 
 
 @dataclass
 class _Device:
     """A device over all repeats that used it.
 
-    `slowness` has its ratio to the median rank in each repeat (`compute_slowness`),
+    `slowness` has its ratio to the median rank in each repeat (`Outcome.slowness`),
     `slowest_repeats` is the number of repeats in which it alone was the slowest, and `rows` has
     (index of the repeat, index of its rank) for each repeat.
     """
@@ -215,7 +172,7 @@ class _Device:
     rows: list[tuple[int, int]] = field(default_factory=list)
 
 
-def _list_devices(repeats: Sequence[RepeatData]) -> list[tuple[object, ...]]:
+def _list_devices(repeats: Sequence[Outcome]) -> list[tuple[object, ...]]:
     """Return a case's rows of the frame `devices`, the slowest device first; [] for one rank.
 
     A device is a (host, local rank). Its slowness is the median over the repeats of its rank's
@@ -227,7 +184,7 @@ def _list_devices(repeats: Sequence[RepeatData]) -> list[tuple[object, ...]]:
         slowness = repeat.slowness
         if repeat.record is None or slowness is None:
             continue
-        case_id = repeat.case.case_id
+        case_id = repeat.case_id
         is_longest = repeat.median_steps == repeat.median_steps.max()
         is_slowest = (is_longest & (is_longest.sum() == 1)).tolist()
         for row, (rank, slow, is_last) in enumerate(
@@ -253,7 +210,7 @@ def _list_devices(repeats: Sequence[RepeatData]) -> list[tuple[object, ...]]:
 
 
 def _find_percentiles(
-    repeats: Sequence[RepeatData], rows: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+    repeats: Sequence[Outcome], rows: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 ) -> dict[tuple[str, int], list[float]]:
     """Return STEP_PERCENTILES of each device's step times, in seconds, over all its repeats.
 
@@ -270,7 +227,7 @@ def _find_percentiles(
         for start in range(0, len(devices), MOST_TOGETHER):
             some = devices[start : start + MOST_TOGETHER]
             parts = [
-                repeats[number].outcome.rank_step_seconds[[rows[device][at][1] for device in some]]
+                repeats[number].rank_step_seconds[[rows[device][at][1] for device in some]]
                 for at, number in enumerate(numbers)
             ]
             joined = numpy.concatenate(parts, axis=1)
@@ -293,20 +250,20 @@ def _interpolate(ascending: Any, percentiles: Sequence[int]) -> Any:
     return numpy.where(share < 0.5, low + span * share, high - span * (1 - share))
 
 
-def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
+def _list_sums(repeat: Outcome) -> Iterator[tuple[object, ...]]:
     """Yield rows of `sums`: the timed all-reduces of a repeat, the first of its gradients.
 
     On GPUs only those of the framework, not those of MPI through host memory. The rate is the bus
     bandwidth: what each rank sends, 2 (n - 1) / n of the size for n ranks, divided by the time.
     """
-    record, peaks = repeat.record, repeat.outcome.sidecars.peaks
+    record, peaks = repeat.record, repeat.sidecars.peaks
     if record is None or peaks is None:
         return
     sent_share = 2 * (1 - 1 / record.case.world_size)
     for index, one in enumerate(peaks.all_reduce):
         if one.seconds > 0 and (one.via == OF_FRAMEWORK or record.case.device == "cpu"):
             rate = sent_share * one.byte_count / one.seconds / GIGA
-            yield repeat.case.case_id, index == 0, one.via, one.byte_count, one.seconds, rate
+            yield repeat.case_id, index == 0, one.via, one.byte_count, one.seconds, rate
 
 
 def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str, int]]:
@@ -342,28 +299,28 @@ def make_run_frames(cases: Sequence[CaseRows]) -> RunFrames:
         for name, dtypes in FRAMES.items()
     }
     case_ids = [case.case_id for case in cases]
+    steps = [numpy.frombuffer(case.slowest_seconds) for case in cases]
+    ranks = [numpy.frombuffer(case.ranks).reshape(4, -1) for case in cases]
 
     def repeat_ids(counts: list[int]) -> Categorical:
         return Categorical.from_codes(numpy.repeat(numpy.arange(len(cases)), counts), case_ids)
 
     frames["slowest"] = DataFrame(
         {
-            "case_id": repeat_ids([len(case.slowest_seconds) for case in cases]),
-            "seconds": numpy.concatenate([numpy.empty(0), *(c.slowest_seconds for c in cases)]),
+            "case_id": repeat_ids([*map(len, steps)]),
+            "seconds": numpy.concatenate([numpy.empty(0), *steps]),
         }
     )
     hosts = sorted({host for case in cases for host in case.hosts})
     places = {host: place for place, host in enumerate(hosts)}
     codes = [
-        numpy.array([places[host] for host in case.hosts], int)[case.ranks[1].astype(int)]
-        for case in cases
+        numpy.array([places[host] for host in case.hosts], int)[own[1].astype(int)]
+        for case, own in zip(cases, ranks)
     ]
-    repeat, _, local_rank, seconds = numpy.concatenate(
-        [numpy.empty((4, 0)), *(case.ranks for case in cases)], axis=1
-    )
+    repeat, _, local_rank, seconds = numpy.concatenate([numpy.empty((4, 0)), *ranks], axis=1)
     frames["ranks"] = DataFrame(
         {
-            "case_id": repeat_ids([case.ranks.shape[1] for case in cases]),
+            "case_id": repeat_ids([own.shape[1] for own in ranks]),
             "repeat": repeat.astype(SHORT_COUNT),
             "host": Categorical.from_codes(numpy.concatenate([numpy.empty(0, int), *codes]), hosts),
             "local_rank": local_rank.astype(SHORT_COUNT),

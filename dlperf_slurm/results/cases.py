@@ -15,14 +15,13 @@ from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.matrix.settings import SETTINGS
 from dlperf_slurm.results import notes
 from dlperf_slurm.results.case_columns import CASES, aggregate_repeats
-from dlperf_slurm.results.case_formulas import SAMPLED, CaseInputs, Cases
+from dlperf_slurm.results.case_formulas import Cases
 from dlperf_slurm.results.case_summary import RunFrames, make_run_frames, summarize_case
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import TEXT, Column, select_published
 from dlperf_slurm.results.labels import get_unit, list_axes
 from dlperf_slurm.results.provenance import describe_outliers
 from dlperf_slurm.results.repeats import REPEATS
-from dlperf_slurm.results.samples import make_samples, summarize_samples
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -65,8 +64,6 @@ class Results:
 
 # ratios with an interval of their own; the efficiency has that of the speedup
 RATIOS = ("speedup", "precision_speedup", "relative_to_device_data", "train_speedup")
-# columns of the plan that are copied without a declaration in CASES
-PLAN_ONLY = ("planned_epochs", "planned_size", "fixed_batch_size", "has_batch_search", "blocks")
 
 
 def analyze(outcomes: Sequence[CaseOutcomes]) -> Results:
@@ -80,17 +77,13 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
     from pandas import DataFrame, concat
 
     plan = _make_plan(planned)
-    samples = make_samples(frames.repeats, frames.pooled, SAMPLED)
     valid = frames.repeats[frames.repeats.samples_per_s.notna()]
-    medians = summarize_samples(samples, plan.index, SAMPLED)
-    aggregates = aggregate_repeats(valid, plan.index)
-    inputs = CaseInputs(frames, plan, samples, medians, valid, aggregates)
-    cases: Cases = {name: plan[name] for name in PLAN_ONLY}
-    measured = valid.groupby("case_id").size().reindex(plan.index, fill_value=0)
-    cases["repeats_measured"] = measured
-    cases["values_measured"] = medians["samples_per_s"]["count"].fillna(0).astype(int)
+    cases = Cases(plan, frames, valid, aggregate_repeats(valid, plan.index))
+    counts = valid.groupby("case_id").size()
+    cases["repeats_measured"] = counts.reindex(plan.index, fill_value=0)
+    cases["values_measured"] = cases.medians["samples_per_s"]["count"].fillna(0).astype(int)
     for column in CASES:
-        found = column.compute(cases, inputs)
+        found = column.compute(cases)
         parts = found.items() if len(column.names) > 1 else [(column.name, found)]
         cases.update(zip(column.names, (values for _, values in parts)))
         # the declared type, even if no case has a value
@@ -107,7 +100,7 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
         *(row for name in RATIOS for row in notes.describe_ratios(frame, name)),
     ]
     all_notes = concat([frames.notes, DataFrame(added, columns=frames.notes.columns)])
-    return Results(frames, samples, frame, all_notes)
+    return Results(frames, cases.samples, frame, all_notes)
 
 
 def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":

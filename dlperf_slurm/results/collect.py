@@ -1,21 +1,29 @@
 """A run directory -> the outcome of every repeat of every case: a valid record, or the problem."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
-from itertools import islice
 from typing import Any, Optional, TypeVar
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.nodes import describe_unhealthy
+from dlperf_slurm.contract.phases import MEANINGS, RANKS, TO_FIRST_STEP
 from dlperf_slurm.contract.record import TERMINATED, Record
+from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.jobs.attempts import NO_SIDECARS, Sidecars, validate_attempt
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
 from dlperf_slurm.jobs.manifest import PlannedCase, compute_block
 from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.results.process_pool import map_on_cores
-from dlperf_slurm.stats.median import compute_median
+from dlperf_slurm.stats.median import (
+    Latency,
+    compute_last_medians,
+    compute_latency,
+    compute_median,
+)
 
 Value = TypeVar("Value")
 
@@ -27,45 +35,99 @@ NO_RECORD_YET = (
 )
 NOT_SUBMITTED = "not submitted"
 
+QUEUE = "queue"
+# from the start of the job script to the end of the first step: the sum of several phases
+TO_FIRST_STEP_SUM = "to first step"
+# the phases before the start time in the record
+_BEFORE_RECORD = tuple(MEANINGS)[: tuple(MEANINGS).index(RANKS) + 1]
+
 
 @dataclass(frozen=True)
 class Outcome:
     """One repeat of a case: its valid record, or one line that says why there is none (`problem`).
 
-    `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
-    `step_seconds` is the slowest rank's time of each measured step; empty if none were stored.
-    `rank_step_seconds` is the array [ranks, steps], in the order of the record's ranks, or None.
-    `sidecars` has the other files that the attempt wrote next to its record. `is_unhealthy`: a node
-    failed its health check. `submitted_at` is the submission time of the job, formatted as in the
-    run's files; empty if unknown. `failed_record` is that of an attempt that failed.
+    `rank_step_seconds` are the times of the measured steps, [ranks, steps], in the order of the
+    record's ranks; None if none were stored. `sidecars` has the other files that the attempt wrote
+    next to its record. `is_unhealthy`: a node failed its health check. `submitted_at` is the
+    submission time of the job, formatted as in the run's files; empty if unknown. `failed_record`
+    is that of an attempt that failed.
     """
 
     case_id: str
     repeat: int
     record: Optional[Record]
     problem: str
-    batch_seconds: tuple[float, ...] = ()
-    step_seconds: tuple[float, ...] = ()
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
     sidecars: Sidecars = NO_SIDECARS
     is_unhealthy: bool = False
     submitted_at: str = ""
     failed_record: Optional[Record] = field(default=None, compare=False, repr=False)
 
-    def with_times(self, seconds: Any) -> "Outcome":
-        """Return a copy with the step times `seconds`, [ranks, steps], and what follows from them.
+    @cached_property
+    def step_seconds(self) -> tuple[float, ...]:
+        """The slowest rank's time of each measured step; empty if none were stored."""
+        seconds = self.rank_step_seconds
+        return () if seconds is None else tuple(seconds.max(axis=0).tolist())
 
-        Without step times (None) or without a valid record, return the outcome unchanged.
+    @cached_property
+    def latency_seconds(self) -> dict[str, Any]:
+        """The latencies of an inference in seconds, as flat arrays by name; empty for training.
+
+        "latency" is of each batch, rank after rank. Of text generation, "ttft" is of the first
+        token, "tpot" the mean of each batch's later tokens, and "itl" of each later token.
         """
-        if seconds is None or self.record is None:
-            return self
-        is_inference = self.record.case.axes.mode == INFER
-        return replace(
-            self,
-            batch_seconds=tuple(seconds.ravel().tolist()) if is_inference else (),
-            step_seconds=tuple(seconds.max(axis=0).tolist()),
-            rank_step_seconds=seconds,
-        )
+        if self.record is None or self.record.case.axes.mode != INFER:
+            return {}
+        seconds, tokens = self.rank_step_seconds, self.sidecars.token_seconds
+        found = {} if seconds is None else {"latency": seconds.ravel()}
+        if tokens is not None:
+            found["ttft"] = tokens[:, :, 0].ravel()
+            if tokens.shape[2] > 1:
+                found["tpot"] = tokens[:, :, 1:].mean(axis=2).ravel()
+                found["itl"] = tokens[:, :, 1:].ravel()
+        return found
+
+    @cached_property
+    def latencies(self) -> dict[str, Latency]:
+        """Mean and percentiles of each of `latency_seconds`."""
+        return {name: compute_latency(own) for name, own in self.latency_seconds.items()}
+
+    @cached_property
+    def median_steps(self) -> Any:
+        """The median step of each rank in seconds, [ranks]; None without step times."""
+        seconds = self.rank_step_seconds
+        return None if seconds is None else compute_last_medians(seconds)
+
+    @cached_property
+    def slowness(self) -> Any:
+        """The median step of each rank over that of the median rank, [ranks]; None for one rank.
+
+        All ones if the median is 0, because the clock is too coarse for the steps.
+        """
+        import numpy
+
+        if self.median_steps is None or len(self.median_steps) < 2:
+            return None
+        usual = compute_last_medians(self.median_steps)
+        return self.median_steps / usual if usual else numpy.ones_like(self.median_steps)
+
+    @cached_property
+    def phases(self) -> dict[str, float]:
+        """The phases of the repeat's job before the measured steps, in seconds by name.
+
+        The first is QUEUE, the last TO_FIRST_STEP_SUM; phases of unknown length are missing, as all
+        are for failed repeats and imported logs.
+        """
+        record, noise = self.record, self.sidecars.noise
+        if record is None or noise is None or not noise.phases:
+            return {}
+        phases = {phase.name: phase.seconds for phase in noise.phases}
+        before = sum(phases.get(name, 0.0) for name in _BEFORE_RECORD)
+        known = {name: phases[name] for name in MEANINGS if name in phases}
+        with suppress(ValueError):  # no submission time
+            waited = parse_time(record.started_at) - parse_time(self.submitted_at)
+            known = {QUEUE: max(0.0, waited.total_seconds() - before), **known}
+        return {**known, TO_FIRST_STEP_SUM: sum(phases.get(name, 0.0) for name in TO_FIRST_STEP)}
 
 
 @dataclass(frozen=True)
@@ -141,19 +203,42 @@ class Attempts:
             return Outcome(
                 case.case_id, repeat, None, "the journal of the run has no entry for this repeat"
             )
-        outcomes = [
-            read_outcome(
-                *(self.run, case, task),
-                self.states.get(task.marker),
-                self.submitted.get(task.group_id),
-            )
-            for task in sorted(tasks, key=lambda task: task.attempt)
-        ]
+        ordered = sorted(tasks, key=lambda task: task.attempt)
+        outcomes = [self._read_attempt(case, task) for task in ordered]
         return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
+
+    def _read_attempt(self, case: PlannedCase, task: RunTask) -> Outcome:
+        """Read the outcome of one attempt, which is the array task `task`."""
+        found = validate_attempt(self.run, case, task)
+        if found.record is None or found.problem:
+            problem = found.problem or self._explain_absence(task)
+            last_state = self.states.get(task.marker)
+            failures = found.record.failures if found.record else ()
+            if last_state is not None and any(one.error == TERMINATED for one in failures):
+                problem += f": {last_state.state}"
+            is_unhealthy = found.record is not None and describe_unhealthy(found.record) != ""
+            return Outcome(
+                *(task.case_id, task.repeat, None, problem),
+                is_unhealthy=is_unhealthy,
+                failed_record=found.record,
+            )
+        return Outcome(
+            *(task.case_id, task.repeat, found.record, "", found.step_seconds, found.sidecars),
+            submitted_at=self.submitted.get(task.group_id, ""),
+        )
+
+    def _explain_absence(self, task: RunTask) -> str:
+        """Say why an attempt has no record: its last state, "not finished" or "not submitted"."""
+        last_state = self.states.get(task.marker)
+        if last_state is not None:
+            detail = f" ({last_state.detail})" if last_state.detail else ""
+            return f"no record: {last_state.state}{detail}"
+        return NO_RECORD_YET if task.group_id in self.submitted else NOT_SUBMITTED
 
     def read_case(self, case: PlannedCase) -> CaseOutcomes:
         """Read the outcomes of all repeats of a case."""
-        return self.gather(case, [self.read(case, repeat) for repeat in self.list_repeats(case)])
+        outcomes = tuple(self.read(case, repeat) for repeat in self.list_repeats(case))
+        return CaseOutcomes(case, outcomes, (0 if case.reason else case.repeats) - len(outcomes))
 
     def map_cases(
         self, function: Callable[[CaseOutcomes], Value], cases: Sequence[PlannedCase]
@@ -161,15 +246,9 @@ class Attempts:
         """Yield the function's value for each case, in order; several processes compute them."""
         repeats = sum(len(self.list_repeats(case)) for case in cases)
         least = max(1, WORTH_A_PROCESS * len(cases) // max(1, repeats))
-        # import before forking, so that the processes need not do it
-        for name in ("duckdb", "pandas"):
-            import_module(name)
+        # before forking, so that the processes need not import it
+        import_module("numpy")
         return map_on_cores(lambda case: function(self.read_case(case)), cases, least)
-
-    def gather(self, case: PlannedCase, outcomes: Sequence[Outcome]) -> CaseOutcomes:
-        """Combine a case with the outcomes of all its repeats, in the order of `list_repeats`."""
-        planned = 0 if case.reason else case.repeats
-        return CaseOutcomes(case, tuple(outcomes), planned - len(outcomes))
 
 
 def find_attempts(run: Run) -> Attempts:
@@ -188,14 +267,7 @@ def find_attempts(run: Run) -> Attempts:
 
 def collect_outcomes(run: Run) -> list[CaseOutcomes]:
     """Read the outcomes of a run's cases from its records (no scheduler), in the plan's order."""
-    attempts = find_attempts(run)
-    repeats = [attempts.list_repeats(case) for case in run.manifest.cases]
-    planned = [(case, n) for case, own in zip(run.manifest.cases, repeats) for n in own]
-    outcomes = map_on_cores(lambda one: attempts.read(*one), planned, WORTH_A_PROCESS)
-    return [
-        attempts.gather(case, list(islice(outcomes, len(own))))
-        for case, own in zip(run.manifest.cases, repeats)
-    ]
+    return [*find_attempts(run).map_cases(lambda outcomes: outcomes, run.manifest.cases)]
 
 
 def _list_skipped(
@@ -210,45 +282,3 @@ def _list_skipped(
         for repeat, tasks in attempts.items()
         if max(tasks, key=lambda task: task.attempt).marker in skipped
     }
-
-
-def read_outcome(
-    run: Run,
-    planned: PlannedCase,
-    task: RunTask,
-    last_state: Optional[Event],
-    submitted_at: Optional[str],
-) -> Outcome:
-    """Read the outcome of one attempt, which is the array task `task`.
-
-    `last_state` is the task's last state in the journal; `submitted_at` is None if the attempt is
-    not submitted, and "" if only the time is unknown.
-    """
-    judged = validate_attempt(run, planned, task)
-    if judged.record is None or judged.problem:
-        problem = judged.problem or _explain_absence(last_state, submitted_at is not None)
-        failures = judged.record.failures if judged.record else ()
-        if last_state is not None and any(one.error == TERMINATED for one in failures):
-            problem += f": {last_state.state}"
-        is_unhealthy = judged.record is not None and describe_unhealthy(judged.record) != ""
-        return Outcome(
-            *(task.case_id, task.repeat, None, problem),
-            is_unhealthy=is_unhealthy,
-            failed_record=judged.record,
-        )
-    outcome = Outcome(
-        *(task.case_id, task.repeat, judged.record, ""),
-        sidecars=judged.sidecars,
-        submitted_at=submitted_at or "",
-    )
-    return outcome.with_times(judged.step_seconds)
-
-
-def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:
-    """Say why an attempt has no record: its last state, "not finished" or "not submitted"."""
-    if last_state is not None:
-        detail = f" ({last_state.detail})" if last_state.detail else ""
-        return f"no record: {last_state.state}{detail}"
-    if is_submitted:
-        return NO_RECORD_YET
-    return NOT_SUBMITTED

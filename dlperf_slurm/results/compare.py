@@ -1,6 +1,5 @@
 """The outcomes of two runs -> speed ratio and verdict of each case."""
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
@@ -212,13 +211,8 @@ def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
     """
     if quantity == THROUGHPUT:
         return outcomes.units
-    return outcomes.reduce_to_samples(
-        [
-            (o.repeat, statistics.fmean(o.batch_seconds))
-            for o in outcomes.outcomes
-            if o.batch_seconds
-        ]
-    )
+    measured = [(o.repeat, o.latencies.get("latency")) for o in outcomes.outcomes]
+    return outcomes.reduce_to_samples([(repeat, one.mean) for repeat, one in measured if one])
 
 
 def decide_pairs(

@@ -1,19 +1,31 @@
 """A plan and the spread of earlier runs -> the slowdowns that its repeats can detect."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from dlperf_slurm.plain_text import count_things
-from dlperf_slurm.results.power_cache import get_power
+from dlperf_slurm.results.cache import evict_entries, load_entry, store_entry
 from dlperf_slurm.results.significance import choose_test
 from dlperf_slurm.stats.median import compute_median
-from dlperf_slurm.stats.power import POWER, pool_spreads
+from dlperf_slurm.stats.power import (
+    POWER,
+    compute_detectable_slowdown,
+    compute_power,
+    pool_spreads,
+)
+from dlperf_slurm.version import __version__
 
 # the slowdown whose probability of detection (power) is reported
 SLOWDOWN = 0.05
 
 # spreads to assume without earlier runs: of a quiet and of a usual machine
 _USUAL_SPREADS = (0.01, 0.03)
+
+# the folder of the cache of simulations, which take as long as all other work of `plan`, and the
+# most results in it
+POWERS = "power"
+MOST_RESULTS = 1000
 
 
 class PlannedRepeats(NamedTuple):
@@ -104,3 +116,22 @@ def _describe_detection(
 def _describe_count(cases: Sequence[PlannedRepeats]) -> str:
     """Return "the case", or "one of 12 cases", for use in a sentence."""
     return "the case" if len(cases) == 1 else f"one of {len(cases)} cases"
+
+
+def get_power(
+    repeats: int, spread: float, slowdown: float, tests: int, is_paired: bool
+) -> tuple[float, float]:
+    """Return the probability of detecting a slowdown, and the one that is detected with POWER.
+
+    The parameters are those of `stats.power.compute_power`, whose simulations are deterministic;
+    their results are cached. Errors of the cache are ignored.
+    """
+    key = (repeats, spread, slowdown, tests, is_paired)
+    name = hashlib.blake2b(ascii(key).encode(), digest_size=16).hexdigest()
+    known: Optional[tuple[float, float]] = load_entry(POWERS, name, __version__)
+    if known is None:
+        least = compute_detectable_slowdown(repeats, spread, tests, is_paired)
+        known = (compute_power(*key), least)
+        store_entry(POWERS, name, __version__, known)
+        evict_entries(POWERS, MOST_RESULTS)
+    return known

@@ -1,6 +1,6 @@
 """Numbered footnotes of table cells; those that differ only in figures or subject share one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Union
@@ -36,10 +36,6 @@ class Footnotes:
         form = note if isinstance(note, str) else note.form
         self._notes.setdefault(form, []).append(note)
         return list(self._notes).index(form) + 1
-
-    def number_all(self, notes: Iterable[Note]) -> tuple[int, ...]:
-        """Add the notes of one cell and return their numbers, without duplicates."""
-        return tuple(dict.fromkeys(map(self.number, notes)))
 
     @property
     def texts(self) -> list[str]:

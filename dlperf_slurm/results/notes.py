@@ -7,12 +7,10 @@ are made where records are read; all others are computed from data frames.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.data_stalls import is_wait_known
 from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 from dlperf_slurm.results.ratios import count_needed_repeats
-from dlperf_slurm.results.repeats import LATENCIES
+from dlperf_slurm.results.repeats import LATENCIES, is_wait_known
 from dlperf_slurm.results.resource_usage import list_usage_notes
 from dlperf_slurm.stats.median import (
     LATENCY_PERCENTILES,
@@ -54,7 +52,10 @@ def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[Note
     case, records = outcomes.case, outcomes.records
     own = [record for record in records if record.case.log_format is None]
     is_wait_unknown = not all(map(is_wait_known, own))
-    is_not_memory = case.axes.is_largest_batch and any(map(_fits_every_trial, own))
+    # the search tried no batch size that ran out of memory
+    is_not_memory = case.axes.is_largest_batch and not all(
+        any(trial.is_out_of_memory for trial in record.batch_trials) for record in own
+    )
     notes: dict[str, Iterable[Note]] = {
         CASE: _describe_case(outcomes),
         DOUBT: doubts,
@@ -62,11 +63,6 @@ def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[Note
         USAGE: [*list_usage_notes(records), *_describe_unknown_peaks(outcomes)],
     }
     return [(case.case_id, scope, note) for scope, texts in notes.items() for note in texts]
-
-
-def _fits_every_trial(record: Record) -> bool:
-    """Return whether no batch size that the search tried ran out of memory."""
-    return not any(trial.is_out_of_memory for trial in record.batch_trials)
 
 
 def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:

@@ -7,17 +7,15 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, Optional
+from typing import Optional
 
-from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.axes import ON_DEVICE, TRAIN
 from dlperf_slurm.contract.peaks import NUMBER_FORMATS
 from dlperf_slurm.contract.phases import MEANINGS
 from dlperf_slurm.contract.record import OK, WHOLE_JOB, Record
-from dlperf_slurm.jobs.manifest import PlannedCase, compute_block
 from dlperf_slurm.plain_text import count_things
-from dlperf_slurm.results.collect import Outcome
+from dlperf_slurm.results.collect import QUEUE, TO_FIRST_STEP_SUM, Outcome
 from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column
-from dlperf_slurm.results.data_stalls import compute_rate_without_stalls, compute_stalled_share
 from dlperf_slurm.results.device_peaks import find_published_tflops
 from dlperf_slurm.results.interference import (
     find_worst,
@@ -38,9 +36,8 @@ from dlperf_slurm.results.resource_usage import (
     is_usage_known,
     list_telemetry,
 )
-from dlperf_slurm.results.startup_phases import QUEUE, QUEUE_MEANING, TO_FIRST_STEP_SUM
-from dlperf_slurm.stats.median import LATENCY_NAMES, Latency, compute_last_medians
-from dlperf_slurm.worker.clock import CLOCKS
+from dlperf_slurm.stats.median import LATENCY_NAMES
+from dlperf_slurm.worker.clock import CLOCKS, HostClock
 from dlperf_slurm.worker.models import load_model
 
 # for each kind of inference latency, by the prefix of its columns: its meaning and counted unit
@@ -51,35 +48,19 @@ LATENCIES = {
     "itl": ("time between successive output tokens; for text generation", "tokens"),
 }
 # phases of a job's start, in order, with their meaning
-PHASES = {QUEUE: QUEUE_MEANING, **MEANINGS}
+PHASES = {
+    QUEUE: "from submission to the start of the job script or array task, by the clocks of two "
+    "hosts, in whole seconds",
+    **MEANINGS,
+}
 
 
-class RepeatData(NamedTuple):
-    """One planned repeat with its outcome: a valid record, or the problem.
-
-    `latencies` are by the names in LATENCIES; `median_steps` is the median step of each rank, in
-    seconds, and `slowness` what `compute_slowness` returns of it: arrays [ranks], or None. `phases`
-    are those of the job's start (`compute_startup_phases`).
-    """
-
-    case: PlannedCase
-    outcome: Outcome
-    latencies: dict[str, Latency]
-    median_steps: Any
-    slowness: Any
-    phases: dict[str, float]
-
-    @property
-    def record(self) -> Optional[Record]:
-        return self.outcome.record
-
-
-def of_record(find: Callable[[Record], object]) -> Callable[[RepeatData], object]:
+def of_record(find: Callable[[Record], object]) -> Callable[[Outcome], object]:
     """Return a function of a repeat that applies `find` to its record; None without a record."""
     return lambda repeat: None if repeat.record is None else find(repeat.record)
 
 
-def hide(name: str, dtype: str, compute: Callable[[RepeatData], object]) -> Column:
+def hide(name: str, dtype: str, compute: Callable[[Outcome], object]) -> Column:
     """Declare a column of repeats that columns of cases are computed from, and no file has."""
     return Column(name, dtype, "", "", compute, published=False)
 
@@ -105,7 +86,7 @@ def _declare_latencies() -> Iterator[Column]:
             yield hide(f"{name}_{part}_seconds", NUMBER, partial(_get_latency, name, place, 1.0))
 
 
-def _get_latency(name: str, place: int, factor: float, repeat: RepeatData) -> Optional[float]:
+def _get_latency(name: str, place: int, factor: float, repeat: Outcome) -> Optional[float]:
     """Return a latency of a repeat, multiplied by `factor`; None if unknown.
 
     `name` is in LATENCIES; `place` is the index in LATENCY_NAMES of the mean or percentile.
@@ -114,14 +95,14 @@ def _get_latency(name: str, place: int, factor: float, repeat: RepeatData) -> Op
     return factor * found.values[place] if found else None
 
 
-def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
+def _get_worst_share(name: str) -> Callable[[Outcome], Optional[float]]:
     """Return a function that reads a field of CpuUse for a repeat's most disturbed host.
 
     `name` is the field; the function returns None if CPU use is unknown.
     """
 
-    def find(repeat: RepeatData) -> Optional[float]:
-        worst = find_worst(repeat.outcome)
+    def find(repeat: Outcome) -> Optional[float]:
+        worst = find_worst(repeat)
         return getattr(worst, name) if worst else None
 
     return find
@@ -151,15 +132,15 @@ def _find_joules_per_sample(record: Record) -> Optional[float]:
     return 1 / samples if samples else None
 
 
-def _average_peak(name: str, unit: float) -> Callable[[RepeatData], Optional[float]]:
+def _average_peak(name: str, unit: float) -> Callable[[Outcome], Optional[float]]:
     """Return a function that computes the mean of a measured peak over a repeat's devices.
 
     `name` is a field of the device's peaks, which is divided by `unit`. The value is None unless
     all devices report the peak.
     """
 
-    def find(repeat: RepeatData) -> Optional[float]:
-        peaks = repeat.outcome.sidecars.peaks
+    def find(repeat: Outcome) -> Optional[float]:
+        peaks = repeat.sidecars.peaks
         if peaks is None or repeat.record is None:
             return None
         values = [getattr(one, name) / unit for one in peaks.devices]
@@ -177,27 +158,14 @@ def _find_published_tflops(record: Record) -> Optional[float]:
     return find_published_tflops(names.pop()).get(numbers)
 
 
-def compute_slowness(median_steps: Any) -> Any:
-    """Divide the median step of each rank, [ranks], by that of the median rank; None for one rank.
-
-    All ones if the median is 0, because the clock is too coarse for the steps.
-    """
-    import numpy
-
-    if median_steps is None or len(median_steps) < 2:
-        return None
-    usual = compute_last_medians(median_steps)
-    return median_steps / usual if usual else numpy.ones_like(median_steps)
-
-
-def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:
+def _find_rank_waiting(repeat: Outcome) -> Optional[float]:
     """Compute the mean share of a step that ranks wait for the slowest one; None in inference.
 
     1 - mean over steps of (mean over ranks / maximum over ranks).
     """
     import numpy
 
-    seconds, record = repeat.outcome.rank_step_seconds, repeat.record
+    seconds, record = repeat.rank_step_seconds, repeat.record
     if seconds is None or len(seconds) < 2 or record is None or record.case.axes.mode != TRAIN:
         return None
     slowest, mean = seconds.max(axis=0), seconds.mean(axis=0)
@@ -206,11 +174,33 @@ def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:
     return float(1 - numpy.divide(mean, slowest, out=alike, where=slowest > 0).mean())
 
 
-def _count_decoded_gb(repeat: RepeatData) -> Optional[float]:
+def _count_decoded_gb(repeat: Outcome) -> Optional[float]:
     """Return the gigabytes (10^9 bytes) that one decoding step reads; None without token times."""
-    if repeat.record is None or repeat.outcome.sidecars.token_seconds is None:
+    if repeat.record is None or repeat.sidecars.token_seconds is None:
         return None
     return count_decoded_bytes(repeat.record.case) / GIGA
+
+
+def is_wait_known(record: Record) -> bool:
+    """Return whether the time that a rank's host waited for data is idle time of its device.
+
+    It is if the host synchronizes with the device after each batch: steps are timed by the host's
+    clock, without gradient accumulation. True as well for data on the device, with a wait of 0.
+    """
+    is_awaited = record.clock.name == HostClock.name and record.case.axes.gradient_accumulation == 1
+    return is_awaited or record.case.axes.data == ON_DEVICE
+
+
+def _has_wait_time(record: Record) -> bool:
+    """Return whether the time waiting for data is known; external scripts' logs have none."""
+    return record.case.log_format is None and is_wait_known(record)
+
+
+def _find_waiting_share(record: Record) -> Optional[float]:
+    """Return the share of the measured time that the rank waited that waited longest for data."""
+    if not _has_wait_time(record):
+        return None
+    return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)
 
 
 def classify_problem(*problems: str) -> str:
@@ -265,15 +255,15 @@ WAITING_MEANING = (
 REPEATS: tuple[Column, ...] = (
     Column("case_id", TEXT, "", "id of the case, the same in all frames and in all runs of one "
         "matrix",
-        lambda repeat: repeat.case.case_id),
+        lambda repeat: repeat.case_id),
     Column("repeat", COUNT, "", "number of the independent repeat, from 1",
-        lambda repeat: repeat.outcome.repeat),
+        lambda repeat: repeat.repeat),
     Column("attempt", COUNT, "", "number of the attempt that wrote the record, counted from 1",
         of_record(lambda record: record.case.attempt)),
     Column("status", TEXT, "", "ok, or why the repeat has no result: OOM, failed, invalid, missing",
-        lambda repeat: classify_problem(repeat.outcome.problem) if repeat.outcome.problem else OK),
+        lambda repeat: classify_problem(repeat.problem) if repeat.problem else OK),
     Column("problem", TEXT, "", "error message; empty if there was no error",
-        lambda repeat: repeat.outcome.problem),
+        lambda repeat: repeat.problem),
     Column("batch_size_per_device", COUNT, "samples", "batch size that was measured, per device",
         of_record(lambda record: record.case.axes.batch_size)),
     Column("global_batch_size", COUNT, "samples", "samples of one step, over all ranks",
@@ -287,9 +277,9 @@ REPEATS: tuple[Column, ...] = (
         of_record(lambda record: record.window_seconds)),
     *_declare_latencies(),
     Column("computed_samples_per_s", NUMBER, "samples/s", COMPUTED_MEANING,
-        of_record(compute_rate_without_stalls)),
+        of_record(lambda r: r.computed_samples_per_s if _has_wait_time(r) else None)),
     Column("data_waiting_share", NUMBER, "fraction", WAITING_MEANING,
-        of_record(compute_stalled_share)),
+        of_record(_find_waiting_share)),
     Column("epochs", COUNT, "epochs", "number of epochs that were run; only for training to "
         "accuracy",
         of_record(lambda record: len(record.epochs) or None)),
@@ -326,8 +316,6 @@ REPEATS: tuple[Column, ...] = (
     Column("started_at", TIME, "", "when the repeat started, in UTC",
         of_record(lambda r: r.started_at)),
     Column("ended_at", TIME, "", "when the repeat ended, in UTC", of_record(lambda r: r.ended_at)),
-    hide("block", COUNT, lambda repeat: compute_block(repeat.outcome.repeat, repeat.case.blocks)
-        if repeat.case.blocks > 1 else repeat.outcome.repeat),
     hide_of_record("hardware", TEXT, describe_hardware),
     # the distinct names, one per line
     hide_of_record("devices", TEXT,
@@ -351,11 +339,11 @@ REPEATS: tuple[Column, ...] = (
     hide("measured_peak_tflops", NUMBER, _average_peak("flops_per_s", TERA)),
     hide("copied_gb_per_s", NUMBER, _average_peak("copied_bytes_per_s", GIGA)),
     hide_of_record("published_peak_tflops", NUMBER, _find_published_tflops),
-    hide("is_unhealthy", FLAG, lambda repeat: repeat.outcome.is_unhealthy),
-    hide("is_noisy", FLAG, lambda repeat: is_noisy(repeat.outcome)),
-    hide("other_processes", TEXT, lambda repeat: list_other_processes(repeat.outcome)),
-    hide("gpu_users", TEXT, lambda repeat: "\n".join(list_gpu_users(repeat.outcome))),
-    hide("has_steps", FLAG, lambda repeat: repeat.outcome.rank_step_seconds is not None),
+    hide("is_unhealthy", FLAG, lambda repeat: repeat.is_unhealthy),
+    hide("is_noisy", FLAG, is_noisy),
+    hide("other_processes", TEXT, list_other_processes),
+    hide("gpu_users", TEXT, lambda repeat: "\n".join(list_gpu_users(repeat))),
+    hide("has_steps", FLAG, lambda repeat: repeat.rank_step_seconds is not None),
     hide("imbalance", NUMBER,
         lambda repeat: None if repeat.slowness is None else float(repeat.slowness.max())),
     hide("waiting_share", NUMBER, _find_rank_waiting),

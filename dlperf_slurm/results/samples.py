@@ -6,8 +6,10 @@ sample is the median of a block. Without blocks each repeat is a block of its ow
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from dlperf_slurm.jobs.manifest import compute_block
+from dlperf_slurm.results.columns import COUNT
 from dlperf_slurm.results.notes import split_percentiles
 from dlperf_slurm.stats.median import compute_median_interval
 
@@ -19,10 +21,13 @@ INDEX = ["case_id", "quantity", "block"]
 OF_QUANTITY = ["case_id", "quantity"]
 
 
-def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence[str]) -> "Series":
+def make_samples(
+    repeats: "DataFrame", pooled: "DataFrame", block_counts: "Series", quantities: Sequence[str]
+) -> "Series":
     """Return the independent samples as a series, indexed by case, quantity and block.
 
-    `quantities` are columns of `repeats`; the sample of a block is the median over its repeats. A
+    `quantities` are columns of `repeats`; the sample of a block is the median over its repeats.
+    `block_counts` has the number of blocks of each case, 1 if repeats are not spread over any. A
     training has a time only if every seed reached its target: over those that did, it would seem
     faster than it is. A latency percentile that needs the batches of all repeats together
     (`pooled`) has one sample, or none if there are still too few batches.
@@ -30,7 +35,11 @@ def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence
     from pandas import MultiIndex, Series, concat
 
     measured = repeats[repeats.samples_per_s.notna()]
-    blocks = measured.groupby(["case_id", "block"])[list(quantities)].median()
+    counts = measured.case_id.map(block_counts).astype(COUNT)
+    number: Any = compute_block(measured.repeat, counts)
+    block = number.where(counts > 1, measured.repeat).rename("block")
+    groups = measured.groupby([measured.case_id, block])
+    blocks = groups[list(quantities)].median()
     failed = measured.case_id[measured.top1 < measured.target_top1].unique()
     if len(failed):
         blocks.loc[failed, "train_seconds"] = float("nan")

@@ -52,8 +52,9 @@ def compute_latency(batch_seconds: Sequence[float]) -> Latency:
     """
     import numpy
 
-    values = numpy.percentile(numpy.asarray(batch_seconds), LATENCY_PERCENTILES)
-    return Latency(statistics.fmean(batch_seconds), tuple(values.tolist()))
+    seconds = numpy.asarray(batch_seconds)
+    values = numpy.percentile(seconds, LATENCY_PERCENTILES)
+    return Latency(statistics.fmean(seconds.tolist()), tuple(values.tolist()))
 
 
 def count_needed_batches(percent: int) -> int:

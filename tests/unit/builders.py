@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
+import numpy
 from support.cases import vary
 
 import dlperf_slurm
@@ -334,6 +335,7 @@ def make_outcomes(
     """Make a case whose first repeats measured these throughputs, and whose last have problems.
 
     All measured repeats have the same latencies, and `found_batch_size` if the case searches it.
+    The latencies are step times of one rank.
     """
     axes = planned.axes
     if axes.has_batch_search:
@@ -346,7 +348,7 @@ def make_outcomes(
             repeat,
             make_record(case, samples / rate, **record_changes),
             "",
-            tuple(batch_seconds),
+            numpy.array([batch_seconds]) if len(batch_seconds) else None,
         )
         for repeat, rate in enumerate(samples_per_s, start=1)
     ]

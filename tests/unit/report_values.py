@@ -84,8 +84,7 @@ def _make_outcome(
     if stalled_step >= 0:
         seconds[:, stalled_step] *= 10
     record = make_record(case, float(seconds.sum(axis=1).max()))
-    slowest = tuple(seconds.max(axis=0).tolist())
-    return Outcome(planned.case_id, repeat, record, "", (), slowest, seconds)
+    return Outcome(planned.case_id, repeat, record, "", seconds)
 
 
 def make_cases() -> list[CaseOutcomes]:
@@ -139,8 +138,9 @@ def write_report(name: str, summary: Summary) -> str:
 
 def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
     """Return the same outcomes for a case with other axes, and their case id."""
-    case = vary(outcomes.case, **{"case_id": "", **changes})
-    return dataclasses.replace(outcomes, case=name_case(case))
+    case = name_case(vary(outcomes.case, **{"case_id": "", **changes}))
+    own = (dataclasses.replace(one, case_id=case.case_id) for one in outcomes.outcomes)
+    return dataclasses.replace(outcomes, case=case, outcomes=tuple(own))
 
 
 def list_rows(*cases: CaseOutcomes) -> list[Any]:

@@ -40,7 +40,6 @@ from dlperf_slurm.published.audit.values import (
     has_no_value,
     is_number,
     is_rate,
-    read_size,
     read_values,
 )
 
@@ -50,6 +49,7 @@ _LABELS = (BATCH_SIZE, CONCURRENCY, DEVICES, DEVICES_PER_NODE, NODES, TOPOLOGY, 
 
 # quantities of a reduced precision, even if the header does not name it
 _OF_REDUCED = (PRECISION_SPEEDUP, TIME_SPEEDUP)
+_CHECKED = (SPEEDUP, EFFICIENCY, *_OF_REDUCED)
 
 
 def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list[NotAudited]]:
@@ -61,7 +61,11 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[PrintedRow], list
     table = _join_headers(table)
     columns = _read_columns(table)
     name = f"table at line {table.line}"
-    problems, is_auditable = [*table.problems], _is_auditable(columns)
+    # a speedup, an efficiency or a latency
+    is_auditable = any(
+        column.quantity in _CHECKED or column.quantity.startswith("latency") for column in columns
+    )
+    problems = [*table.problems]
     if not problems and not is_auditable:
         problems = ["judging by the headers, no column can be computed from other columns"]
     gaps = [NotAudited(file, table.line, name, text) for text in problems]
@@ -185,12 +189,6 @@ def _read_place(row: PrintedRow) -> tuple[str, int]:
     return path, read_count(line)
 
 
-def _is_auditable(columns: Sequence[PrintedColumn]) -> bool:
-    """Return whether a table has a column to check: a speedup, an efficiency or a latency."""
-    derived = {SPEEDUP, EFFICIENCY, PRECISION_SPEEDUP, TIME_SPEEDUP}
-    return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
-
-
 def _make_rows(
     file: str, table: str, line: int, columns: Sequence[PrintedColumn], texts: Sequence[str]
 ) -> list[PrintedRow]:
@@ -227,7 +225,10 @@ def _make_rows(
             precision=precision,
             compiler=labels.get("compiler", ""),
             hardware=labels.get("hardware", ""),
-            batch_size=labels.get(BATCH_SIZE) or size or read_size(tuple(values.items())),
+            # "96" of "4664.10 bsz=96"
+            batch_size=labels.get(BATCH_SIZE)
+            or size
+            or (values[SAMPLES_PER_S].batch_size if SAMPLES_PER_S in values else ""),
             devices=devices,
             cells={quantity: value.cell for quantity, value in values.items()},
             remark=" ".join(remarks),

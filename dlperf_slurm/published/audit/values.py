@@ -2,14 +2,12 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Optional
 
 from dlperf_slurm.published.audit.headers import PrintedColumn
 from dlperf_slurm.published.audit.rounding import (
-    SAMPLES_PER_S,
     TRAINING_TIME,
     PrintedCell,
     RoundingInterval,
@@ -149,8 +147,3 @@ def _find_scale(match: "re.Match[str]", column: PrintedColumn) -> Optional[Fract
 def is_rate(text: str) -> bool:
     """Return whether a cell has a rate, such as img/s, after its number."""
     return re.search(r"[a-z] ?/ ?s(ec|econd)?\b", text.lower()) is not None
-
-
-def read_size(values: Sequence[tuple[str, CellValue]]) -> str:
-    """Return the batch size in (quantity, value) pairs: "96" of "4664.10 bsz=96"; "" if none."""
-    return next((value.batch_size for name, value in values if name == SAMPLES_PER_S), "")

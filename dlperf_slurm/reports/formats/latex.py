@@ -92,7 +92,6 @@ def _make_part(table: Table, ending: str, label: str, footnotes: Mapping[int, st
         for i, header in enumerate(table.header)
     ]
     specs, headers, *_ = zip(*columns)
-    raised = {number for row in table.rows for cell in row for number in cell.marks}
     lines = [
         r"\begin{table}[htbp]",
         r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
@@ -113,7 +112,7 @@ def _make_part(table: Table, ending: str, label: str, footnotes: Mapping[int, st
         _break_words(table.caption) + ".",
         *(
             rf"\par\textsuperscript{{{number}}} {_break_words(footnotes[number])}"
-            for number in sorted(raised)
+            for number in table.marks
         ),
         r"\end{minipage}",
         r"\end{table}",

@@ -17,7 +17,6 @@ from dlperf_slurm.reports.plots.scaling import (
 from dlperf_slurm.reports.plots.steps import (
     ReadRepeat,
     list_case_steps,
-    list_unstable,
     plot_ranks,
     plot_timeline,
 )
@@ -26,6 +25,7 @@ from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.tables import list_groups
 from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import THROUGHPUT
+from dlperf_slurm.results.notes import DOUBT
 from dlperf_slurm.results.process_pool import map_on_cores
 
 # draws a figure; None if there is nothing to draw
@@ -71,8 +71,11 @@ def _list_drawings(
 ) -> Iterator[Drawing]:
     """Yield functions that draw the figures of `plot_run`, which has the same parameters."""
     yield from _list_table_drawings(summary)
-    doubtful = list_unstable(summary.results)[:MOST_CASES]
-    largest = list_largest(summary)[:MOST_CASES]
+    notes = summary.results.notes
+    doubtful = [*notes.case_id[notes.scope == DOUBT].unique()][:MOST_CASES]
+    # the case on the largest measured topology of each series of the throughput tables
+    rows = list_measured(THROUGHPUT.rows(summary.results))
+    largest = [*rows.drop_duplicates(["table", "column"], keep="last").index][:MOST_CASES]
     for steps in list_case_steps(summary.results, read):
         if is_every_case or steps.case_id in doubtful:
             yield partial(plot_timeline, steps)
@@ -95,9 +98,3 @@ def _list_table_drawings(summary: Summary) -> Iterator[Drawing]:
         yield partial(plot_distribution, title, rows, seconds)
     for title, rows in list_groups(LATENCIES, summary.results):
         yield partial(plot_latency, title, rows)
-
-
-def list_largest(summary: Summary) -> list[str]:
-    """List the case id on the largest measured topology of each series of the throughput tables."""
-    rows = list_measured(THROUGHPUT.rows(summary.results))
-    return list(rows.drop_duplicates(["table", "column"], keep="last").index)

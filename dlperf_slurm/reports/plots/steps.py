@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
+from dlperf_slurm.contract.record import RankResult
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.lines import HEADROOM, is_wide_range, show_ratios
@@ -21,7 +22,6 @@ from dlperf_slurm.reports.plots.style import (
 )
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.collect import Outcome
-from dlperf_slurm.results.notes import DOUBT
 from dlperf_slurm.stats.step_times import STALL_FACTOR, find_slow_stretch, list_stalls
 
 if TYPE_CHECKING:
@@ -52,16 +52,6 @@ MOST_NAMES = 16
 SCALE_PERCENTILE = 99
 
 
-@dataclass(frozen=True)
-class RepeatSteps:
-    """The step times of a repeat; `seconds` is an array [ranks, steps], in the order of `ranks`."""
-
-    repeat: int
-    ranks: tuple[int, ...]
-    hosts: tuple[str, ...]
-    seconds: Any
-
-
 # reads a repeat by case id and repeat number
 ReadRepeat = Callable[[str, int], Outcome]
 
@@ -79,29 +69,23 @@ class CaseSteps:
     read: ReadRepeat
 
     @property
-    def shown(self) -> list[RepeatSteps]:
-        """The step times of the first MOST_REPEATS repeats, which are read from their files."""
+    def shown(self) -> list[Outcome]:
+        """The first MOST_REPEATS repeats, which are read from their files."""
         return [self._load(repeat) for repeat in [*self.repeats][:MOST_REPEATS]]
 
     @property
-    def middle(self) -> RepeatSteps:
-        """The step times of the repeat of median throughput; of two such the slower one."""
+    def middle(self) -> Outcome:
+        """The repeat of median throughput; of two such the slower one."""
         ordered = sorted(self.repeats, key=lambda repeat: (self.repeats[repeat], repeat))
         return self._load(ordered[(len(ordered) - 1) // 2])
 
-    def _load(self, repeat: int) -> RepeatSteps:
-        """Read the step times of a repeat by its number."""
+    def _load(self, repeat: int) -> Outcome:
+        """Read a repeat with its step times by its number."""
         outcome = self.read(self.case_id, repeat)
         if outcome.record is None or outcome.rank_step_seconds is None:
             text = f"{self.case_id}: repeat {repeat} changed while the report was made"
             raise InputError(f"{text}; run the command again")
-        ranks = outcome.record.ranks
-        return RepeatSteps(
-            repeat,
-            tuple(rank.rank for rank in ranks),
-            tuple(rank.host for rank in ranks),
-            outcome.rank_step_seconds,
-        )
+        return outcome
 
 
 def list_case_steps(results: Results, read: ReadRepeat) -> list[CaseSteps]:
@@ -114,15 +98,10 @@ def list_case_steps(results: Results, read: ReadRepeat) -> list[CaseSteps]:
     ]
 
 
-def list_unstable(results: Results) -> list[str]:
-    """Return the ids of cases with a warning, such as unstable steps or repeats."""
-    return [*results.notes.case_id[results.notes.scope == DOUBT].unique()]
-
-
 def plot_timeline(case: CaseSteps) -> Plot:
     """Plot the step times of a case in their order, with a strip (panel) per repeat."""
     shown = case.shown
-    ranks = len(shown[0].seconds)
+    ranks = len(shown[0].rank_step_seconds)
     what = (
         "the slowest rank, with the range of all ranks" if ranks > MOST_RANKS else "a line per rank"
     )
@@ -140,17 +119,18 @@ def plot_timeline(case: CaseSteps) -> Plot:
     )
 
 
-def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
+def draw_timeline(repeats: Sequence[Outcome]) -> "Figure":
     """Draw the step times of repeats with the same ranks, in strips that share both axes."""
-    ranks = repeats[0].ranks
-    names = [f"rank {rank}" for rank in ranks] if 1 < len(ranks) <= MOST_RANKS else []
+    ranks = _list_ranks(repeats[0])
+    names = [f"rank {one.rank}" for one in ranks] if 1 < len(ranks) <= MOST_RANKS else []
     figure = open_strips(len(repeats), find_legend_inches(WIDTH_INCHES, names))
     strips = figure.axes
     for axes, repeat in zip(strips, repeats):
         _draw_strip(axes, repeat)
     for axes in strips[:-1]:
         axes.xaxis.set_visible(False)
-    values = [1000 * float(value) for r in repeats for value in (r.seconds.min(), r.seconds.max())]
+    times = [repeat.rank_step_seconds for repeat in repeats]
+    values = [1000 * float(value) for own in times for value in (own.min(), own.max())]
     if is_wide_range(values):
         show_ratios(strips[0])
     else:
@@ -180,17 +160,17 @@ def open_strips(count: int, head_inches: float) -> "Figure":
     return figure
 
 
-def _draw_strip(axes: "Axes", repeat: RepeatSteps) -> None:
+def _draw_strip(axes: "Axes", repeat: Outcome) -> None:
     """Draw the step times of a repeat: a line per rank, or a band of many; stars for stalls."""
-    ranks, steps = repeat.seconds.shape
+    ranks, steps = repeat.rank_step_seconds.shape
     numbers = range(1, steps + 1)
-    slowest = [1000 * float(seconds) for seconds in repeat.seconds.max(axis=0)]
+    slowest = [1000 * seconds for seconds in repeat.step_seconds]
     if ranks > MOST_RANKS:
-        fastest = 1000 * repeat.seconds.min(axis=0)
+        fastest = 1000 * repeat.rank_step_seconds.min(axis=0)
         axes.fill_between(numbers, fastest, slowest, color=SERIES_COLORS[5], alpha=0.5, linewidth=0)
         axes.plot(numbers, slowest, color=SERIES_COLORS[0], linewidth=0.9)
     else:
-        for row, seconds in enumerate(repeat.seconds):
+        for row, seconds in enumerate(repeat.rank_step_seconds):
             look = {**mark_series(row), "markevery": _place_marks(row, steps), "markersize": 3.5}
             axes.plot(numbers, 1000 * seconds, linewidth=0.9, **look)
     median = statistics.median(slowest)
@@ -212,7 +192,7 @@ def _place_marks(row: int, steps: int) -> list[int]:
     return sorted({int((mark + (row + 0.5) / MOST_RANKS) * gap) for mark in range(MARKS_PER_LINE)})
 
 
-def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str:
+def _describe(repeat: Outcome, slowest: Sequence[float], stalls: int) -> str:
     """Describe a repeat's median step, slow stretch and stalls, as the title of its strip.
 
     `slowest` has the slowest rank's time of each step in ms; `stalls` counts the stalls.
@@ -230,7 +210,7 @@ def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str
 def plot_ranks(case: CaseSteps) -> Optional[Plot]:
     """Plot ranks' step times in the median-throughput repeat as a heat map; None for one rank."""
     repeat = case.middle
-    if len(repeat.seconds) < 2:
+    if len(repeat.rank_step_seconds) < 2:
         return None
     caption = (
         f"Step time of each rank in repeat {repeat.repeat} of {len(case.repeats)}, the one with "
@@ -242,11 +222,11 @@ def plot_ranks(case: CaseSteps) -> Optional[Plot]:
     )
 
 
-def _draw_ranks(repeat: RepeatSteps) -> "Figure":
+def _draw_ranks(repeat: Outcome) -> "Figure":
     """Draw the step times [ranks, steps] of a repeat as a heat map."""
     import numpy
 
-    milliseconds: Any = 1000 * repeat.seconds
+    milliseconds: Any = 1000 * repeat.rank_step_seconds
     ranks, steps = milliseconds.shape
     figure = open_figure(WIDTH_INCHES, 1.3 + min(0.24 * ranks, 4.0))
     axes = figure.add_subplot()
@@ -270,14 +250,19 @@ def _draw_ranks(repeat: RepeatSteps) -> "Figure":
     return figure
 
 
-def list_row_names(repeat: RepeatSteps) -> list[tuple[int, str]]:
+def list_row_names(repeat: Outcome) -> list[tuple[int, str]]:
     """List (row, label) of the heat map's rows that get a label: "3 on node01" (rank, host).
 
     Each row, or with more than MOST_NAMES the first of each host; [] if these are still too many.
     """
-    rows = list(range(len(repeat.hosts)))
+    ranks = _list_ranks(repeat)
+    rows = list(range(len(ranks)))
     if len(rows) > MOST_NAMES:
-        rows = [row for row in rows if row == 0 or repeat.hosts[row] != repeat.hosts[row - 1]]
+        rows = [row for row in rows if row == 0 or ranks[row].host != ranks[row - 1].host]
     if len(rows) > MOST_NAMES:
         return []
-    return [(row, f"{repeat.ranks[row]} on {repeat.hosts[row]}") for row in rows]
+    return [(row, f"{ranks[row].rank} on {ranks[row].host}") for row in rows]
+
+
+def _list_ranks(repeat: Outcome) -> Sequence[RankResult]:
+    return repeat.record.ranks if repeat.record else ()

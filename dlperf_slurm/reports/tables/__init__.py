@@ -6,6 +6,7 @@ a column is declared in `results.case_columns`; a table declares only deviations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -152,7 +153,7 @@ class FootnoteMarks:
         `label` is the row's label in its data frame, such as a case id.
         """
         notes = [note for scope in scopes for note in self._notes.get((label, scope), ())]
-        return self.footnotes.number_all(dict.fromkeys(notes))
+        return tuple(dict.fromkeys(map(self.footnotes.number, dict.fromkeys(notes))))
 
     def add(self, rows: "DataFrame", scopes: Iterable[str]) -> "DataFrame":
         """Return the rows with a new column `marks`: footnote numbers of notes in `scopes`."""
@@ -176,9 +177,7 @@ def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Ta
             cells[show] = show.make_cells(rows)
         return cells[show]
 
-    groups = rows.groupby([*spec.by], sort=False, dropna=False) if spec.by else None
-    parts = groups.indices.values() if groups is not None else [range(len(rows))] * bool(len(rows))
-    for part in sorted(parts, key=lambda part: part[0]):
+    for part in split_rows(spec, rows):
         own = rows.iloc[part]
         words, figures = spec.words(own), spec.figures(own)
         columns = [[found[i] for i in part] for found in map(find, (*words, *figures))]
@@ -192,6 +191,14 @@ def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Ta
             model=own.model.iloc[0] if "model" in spec.by else "",
             subject=describe_devices(own) if "hardware" in own else "",
         )
+
+
+def split_rows(spec: TableSpec, rows: "DataFrame") -> list[Any]:
+    """Return the positions of the rows of each table that `spec` declares, in order."""
+    if not spec.by:
+        return [range(len(rows))]
+    groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
+    return sorted(groups, key=lambda part: part[0])
 
 
 def tabulate_rows(
@@ -214,8 +221,7 @@ def join_subject(devices: str, created_at: str) -> str:
 def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataFrame]]":
     """Yield the title and the cases (rows) of each table that `spec` declares, to plot them."""
     rows = spec.rows(results)
-    groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
-    for part in sorted(groups, key=lambda part: part[0]):
+    for part in split_rows(spec, rows):
         own = rows.iloc[part]
         yield spec.title if isinstance(spec.title, str) else spec.title(own), own
 
@@ -228,17 +234,13 @@ def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> ShownColumn:
 
     `changes` are other fields of ShownColumn.
     """
-    return ShownColumn("framework", cells=LabelCells(tuple(axes)), **changes)
+    return ShownColumn("framework", cells=_make_label_cells(frozenset(axes)), **changes)
 
 
-@dataclass(frozen=True)
-class LabelCells:
-    """A function that makes label cells; comparable, so that `tabulate` calls it only once."""
-
-    axes: tuple[str, ...]
-
-    def __call__(self, rows: "DataFrame") -> list[str]:
-        return [*label_cases(rows, self.axes)]
+# cached, so that `tabulate` finds equal columns equal
+@cache
+def _make_label_cells(axes: frozenset[str]) -> MakeCells:
+    return lambda rows: label_cases(rows, axes)
 
 
 def show_throughput(rows: "DataFrame", **changes: Any) -> list[ShownColumn]:

@@ -54,8 +54,7 @@ def _show_latencies(rows: "DataFrame") -> list[ShownColumn]:
         shown.append(ShownColumn("precision_speedup"))
     for part in LATENCY_NAMES:
         has_bounds = part == LATENCY_NAMES[0]
-        cells = _blank_unmeasured(f"latency_{part}_ms", has_bounds)
-        shown.append(ShownColumn(f"latency_{part}_ms", cells=cells))
+        shown.append(ShownColumn(f"latency_{part}_ms", bounds=has_bounds))
         if is_compared:
             shown.append(ShownColumn(f"latency_{part}_speedup", bounds=has_bounds))
     return shown
@@ -68,23 +67,6 @@ def _list_sizes(rows: "DataFrame") -> list[Any]:
         cell if text else size
         for cell, text, size in zip(join_sizes(rows), rows.batch_sizes_measured, asked)
     ]
-
-
-@cache
-def _blank_unmeasured(name: str, has_bounds: bool) -> MakeCells:
-    """Return a function that makes cells of the latency column `name`.
-
-    The cell of a case that was not measured has its problem as text, such as "OOM".
-    """
-
-    def make_cells(rows: "DataFrame") -> list[Cell]:
-        cells = ShownColumn(name, bounds=has_bounds).read_cells(rows)
-        return [
-            cell if is_known else replace(cell, problem=problem)
-            for cell, is_known, problem in zip(cells, rows.latency_avg_ms.notna(), rows.problem)
-        ]
-
-    return make_cells
 
 
 def _explain_latencies(rows: "DataFrame") -> str:

@@ -6,10 +6,10 @@ from dlperf_slurm.contract.phases import MEANINGS, TO_FIRST_STEP, WARMUP
 from dlperf_slurm.reports.tables import ShownColumn, TableSpec, count_of, find_known
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.collect import QUEUE
 from dlperf_slurm.results.notes import RANKS, USAGE
 from dlperf_slurm.results.number_formats import COUNT, MILLISECONDS, UNKNOWN, ScaledFormat
 from dlperf_slurm.results.repeats import PHASES
-from dlperf_slurm.results.startup_phases import QUEUE
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.cells import Cell, Table, make_table
-from dlperf_slurm.reports.tables import COLUMNS, FootnoteMarks, ShownColumn, TableSpec, join_subject
+from dlperf_slurm.reports.tables import (
+    COLUMNS,
+    FootnoteMarks,
+    ShownColumn,
+    join_subject,
+    split_rows,
+)
 from dlperf_slurm.reports.tables.inference import LATENCIES
 from dlperf_slurm.reports.tables.training import (
     THROUGHPUT,
@@ -142,7 +148,9 @@ def make_overviews(
     """
     found = []
     for spec in (THROUGHPUT, LATENCIES):
-        rows = _list_cases(spec, results, marks)
+        rows = marks.add(spec.rows(results), spec.notes)
+        # in the order of its tables
+        rows = rows.iloc[[place for part in split_rows(spec, rows) for place in part]]
         groups = rows.groupby("model", sort=False).indices.values()
         found += [_make_overview(rows.iloc[part]) for part in sorted(groups, key=lambda g: g[0])]
     if created_at:
@@ -151,14 +159,6 @@ def make_overviews(
             for one in found
         )
     return tuple(found)
-
-
-def _list_cases(spec: TableSpec, results: Results, marks: FootnoteMarks) -> "DataFrame":
-    """Return the cases that `spec` selects, in the order of its tables, with footnote numbers."""
-    rows = marks.add(spec.rows(results), spec.notes)
-    groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
-    order = [place for part in sorted(groups, key=lambda group: group[0]) for place in part]
-    return rows.iloc[order]
 
 
 def _make_overview(cases: "DataFrame") -> Overview:

@@ -1,6 +1,5 @@
 """Tables of training: throughput and scaling, precisions, data sources, accuracy."""
 
-from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -165,25 +164,15 @@ THROUGHPUT = TableSpec(
 # speedups of precisions and compilers, as a pivot table: a row per topology, a column per precision
 
 
-def make_precision_tables(results: Results, marks: FootnoteMarks) -> Iterator[Table]:
-    """Yield a table, topology by precision, for each group of cases with several precisions.
-
-    A group has one model and framework (`number_precision_tables`); it may also have several
-    compilers.
-    """
-    for _, rows in results.training.groupby("precision_table"):
-        yield _make_precision_table(rows, marks)
-
-
 PRECISIONS = "precision"
 OF_PRECISIONS = ("samples_per_s", "precision_speedup", "speedup")
 
 
-def _make_precision_table(rows: "DataFrame", marks: FootnoteMarks) -> Table:
+def make_precision_table(rows: "DataFrame", marks: FootnoteMarks) -> Table:
     """Make the table of throughputs, precision speedups and weak scaling of these cases.
 
-    It has a row per topology and columns per precision; cells have one value per compiler,
-    separated by slashes.
+    They are of one model and framework (`number_precision_tables`). The table has a row per
+    topology and columns per precision; cells have one value per compiler, separated by slashes.
     """
     first = rows.iloc[0]
     reference = first.reference_precision

@@ -1,7 +1,7 @@
 """A run -> its entries: the results, software and machine of each case."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
 from dlperf_slurm.results.comparability import list_provenance, list_work
-from dlperf_slurm.results.history.entry_columns import EntryRow
 from dlperf_slurm.results.history.node_facts import (
     group_comparable_nodes,
     list_node_failures,
     list_valid_repeats,
 )
+from dlperf_slurm.results.history.run_cache import EntryRow
 from dlperf_slurm.results.labels import list_identity
 from dlperf_slurm.results.repeats import classify_problem
 
@@ -35,44 +35,38 @@ def read_entries(run_dir: Path) -> list[EntryRow]:
     try:
         run = open_run(run_dir)
         cases = collect_outcomes(run)
-        failures = list_failures_by_case(run)
-        entries = [
-            add_failures(make_entry(run_dir, run.manifest, c), failures.get(c.case.case_id, []))
-            for c in cases
-            if not c.case.reason
-        ]
-        check_entries(run.manifest, entries)
-        return entries
+        own = {c.case.case_id: make_entry(run_dir, run.manifest, c) for c in cases}
+        return complete_entries(run, own)
     except (OSError, RecursionError, ValueError, LookupError) as error:
         # a damaged run must not hide the other runs
         raise InputError(f"{run_dir}: cannot be read as a run: {error!r}") from error
 
 
-def list_failures_by_case(run: Run) -> dict[str, list[list[str]]]:
-    """List [node, time, reason] of the node failures in a run's journal, by affected case id."""
+def complete_entries(run: Run, by_case: Mapping[str, EntryRow]) -> list[EntryRow]:
+    """Return the entries of a run in order, with the node failures in its journal.
+
+    `by_case` has what `make_entry` returned, by case id; cases that were left out have no entry.
+    Raises ValueError for times or rates that cannot be printed, or invalid text.
+    """
     cases = {task.marker: task.case_id for task in run.read_all_tasks()}
-    by_case: dict[str, list[Event]] = {}
+    events: dict[str, list[Event]] = {}
     for event in read_journal(run.path):
         case_id = cases.get(f"{event.group_id}.{event.array_task_id}", "")
-        by_case.setdefault(case_id, []).append(event)
-    return {case_id: list_node_failures(events) for case_id, events in by_case.items()}
-
-
-def check_entries(manifest: Manifest, entries: Sequence[EntryRow]) -> None:
-    """Raise ValueError for entries with times or rates that cannot be printed, or invalid text."""
+        events.setdefault(case_id, []).append(event)
+    planned = [case.case_id for case in run.manifest.cases if not case.reason]
+    entries = [
+        (*by_case[case_id][:-1], _write_json(list_node_failures(events.get(case_id, []))))
+        for case_id in planned
+    ]
     if entries:
-        parse_time(manifest.created_at)
+        parse_time(run.manifest.created_at)
     # JSON may contain lone surrogates, which cannot be encoded
     _write_json(entries).encode()
-
-
-def add_failures(entry: EntryRow, node_failures: Sequence[list[str]]) -> EntryRow:
-    """Return a copy of an entry whose last column has the rows of `list_node_failures`."""
-    return (*entry[:-1], _write_json([*node_failures]))
+    return entries
 
 
 def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> EntryRow:
-    """Return the history entry of a case of a run; `add_failures` adds the failures of nodes."""
+    """Return the history entry of a case; `complete_entries` adds the failures of nodes."""
     case, records = outcomes.case, outcomes.records
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
     facts = (

@@ -18,8 +18,8 @@ from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
 from dlperf_slurm.jobs.run_files import FileState, find_files, have_changed
 from dlperf_slurm.results.cache import evict_entries, fingerprint_code, load_entry, store_entry
-from dlperf_slurm.results.columns import make_frame_of_values
-from dlperf_slurm.results.history.entry_columns import ENTRIES, EntryRow
+from dlperf_slurm.results.columns import COUNT, LISTS, TEXT, make_frame_of_values
+from dlperf_slurm.results.labels import IDENTITY
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -27,6 +27,36 @@ if TYPE_CHECKING:
 # the folder of the cache, and the most runs in it
 SUMMARIES = "summaries"
 MOST_RUNS = 10_000
+# The columns of the data frame of entries: one row per case of a run, as planned. `state` is the
+# reason for a missing result (failed, OOM, invalid, missing), `problem` the problems of repeats.
+# Without a valid record these are empty: `parameters` (sizes of the model), `work` and
+# `provenance` (see `list_work`, `list_provenance`), and `versions` (software versions).
+# `node_contests`: see `group_comparable_nodes`; `node_sound`: time of each node's last valid
+# repeat; `node_failures`: node, time and reason of each node failure.
+ENTRIES: dict[str, str] = {
+    "run_dir": TEXT,
+    "run_id": TEXT,
+    "created_at": TEXT,
+    "site_name": TEXT,
+    "tool": TEXT,
+    **IDENTITY,
+    "planned_repeats": COUNT,
+    "samples_per_s": LISTS,
+    "state": TEXT,
+    "problem": TEXT,
+    "parameters": TEXT,
+    "work": TEXT,
+    "provenance": TEXT,
+    "versions": TEXT,
+    "node_contests": TEXT,
+    "node_sound": TEXT,
+    "node_failures": TEXT,
+}
+# the columns with JSON
+FACTS = tuple(ENTRIES)[tuple(ENTRIES).index("work") :]
+# the values of an entry, in the order of ENTRIES
+EntryRow = tuple[Any, ...]
+
 # other contents of a run directory: if any exists without a manifest, the run is incomplete
 _SIGNS = (JOURNAL_FILE, SCRIPTS_DIR, "cases")
 

@@ -39,7 +39,6 @@ from dlperf_slurm.reports.plots.lines import (
 from dlperf_slurm.reports.plots.steps import (
     STALL_MARK,
     CaseSteps,
-    RepeatSteps,
     draw_timeline,
     list_case_steps,
     list_row_names,
@@ -334,7 +333,7 @@ def test_distribution_ends_where_nearly_all_steps_do():
 
 
 def test_stalls_have_a_mark_of_their_own(steps):
-    slowest = steps.shown[0].seconds.max(axis=0).tolist()
+    slowest = steps.shown[0].step_seconds
     assert list_stalls(slowest) == [9]
     assert STALL_MARK not in MARKERS
 
@@ -373,9 +372,10 @@ def test_timeline_of_one_line_has_no_key(count):
         assert draw_timeline([make_ranks_of(("a",) * count)]).legends == []
 
 
-def make_ranks_of(hosts: tuple[str, ...], steps: int = 20) -> RepeatSteps:
+def make_ranks_of(hosts: tuple[str, ...], steps: int = 20) -> Outcome:
     seconds = 0.1 + numpy.zeros((len(hosts), steps))
-    return RepeatSteps(1, tuple(range(len(hosts))), hosts, seconds)
+    record = make_record(ranks=tuple(make_rank(rank, host=host) for rank, host in enumerate(hosts)))
+    return Outcome("case", 1, record, "", seconds)
 
 
 def test_timeline_of_many_ranks_says_that_it_shows_a_band():

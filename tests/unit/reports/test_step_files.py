@@ -12,7 +12,7 @@ from outcome_builders import make_case_outcomes
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.jobs.run_directory import open_run
-from dlperf_slurm.reports.step_files import find_step_file, open_step_writer
+from dlperf_slurm.reports.step_files import find_step_file, write_case
 from dlperf_slurm.results.collect import CaseOutcomes
 
 pytestmark = pytest.mark.integration
@@ -37,9 +37,8 @@ def test_query_of_the_page_runs_over_the_files_of_reports(tmp_path, monkeypatch)
         folder = tmp_path / "results" / run / "report"
         folder.mkdir(parents=True)
         cases = [add_steps(make_case_outcomes((10.0, 11.0), number)) for number in (0, 1)]
-        with open_step_writer() as writer:
-            for case in cases:
-                writer.write(case, folder)
+        for case in cases:
+            write_case(case, folder, tmp_path)
     monkeypatch.chdir(tmp_path)
     (query,) = re.findall(r'duckdb\.sql\("""\n(.*?)"""\)', PAGE.read_text(encoding="utf-8"), re.S)
     rows = duckdb.sql(query).fetchall()

@@ -5,6 +5,7 @@ import math
 from random import Random
 from types import SimpleNamespace
 
+import numpy
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank, make_record
 from outcome_builders import RATES, make_case_outcomes, make_telemetry, scale
@@ -89,7 +90,9 @@ def make_inference(latency, rate=1.0):
     return CaseOutcomes(
         planned,
         tuple(
-            dataclasses.replace(o, batch_seconds=(latency * (1 + o.repeat / 1000),) * 3)
+            dataclasses.replace(
+                o, rank_step_seconds=numpy.full((1, 3), latency * (1 + o.repeat / 1000))
+            )
             for o in outcomes
         ),
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import numpy
 import pytest
 from builders import make_case as make_worker_case
 from builders import make_manifest, make_outcomes, make_planned_case, make_record
@@ -22,7 +23,9 @@ def make_case(series=(), rates=RATES, topology="1n1g") -> CaseOutcomes:
     planned = make_planned_case(topology, repeats=len(rates))
     outcomes = list(make_outcomes(planned, rates).outcomes)
     for index, steps in enumerate(series):
-        outcomes[index] = dataclasses.replace(outcomes[index], step_seconds=tuple(steps))
+        outcomes[index] = dataclasses.replace(
+            outcomes[index], rank_step_seconds=numpy.array([steps])
+        )
     return CaseOutcomes(planned, tuple(outcomes))
 
 

@@ -19,12 +19,7 @@ from dlperf_slurm.contract.phases import (
     Phase,
 )
 from dlperf_slurm.jobs.attempts import Sidecars
-from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.startup_phases import (
-    QUEUE,
-    TO_FIRST_STEP_SUM,
-    compute_startup_phases,
-)
+from dlperf_slurm.results.collect import QUEUE, TO_FIRST_STEP_SUM, CaseOutcomes
 
 SECONDS = {SCRIPT: 1.0, RANKS: 2.0, LOOK: 0.5, FIRST_STEP: 4.0, WARMUP: 8.0, WINDOW: 16.0}
 STARTED_AT = "2026-01-01T00:01:00Z"
@@ -47,7 +42,7 @@ def make_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOu
 
 
 def find_first(case):
-    return compute_startup_phases(case.outcomes[0])
+    return case.outcomes[0].phases
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy
 import pytest
 from builders import make_outcomes, make_planned_case
 from published_documents import lay_out_published, lay_out_run, make_training, read_pipe_tables
@@ -109,7 +110,9 @@ def test_inference_of_a_run_has_the_published_columns_and_the_slowest_batch():
 def test_all_figures_of_a_run_are_means_over_its_repeats():
     planned = make_planned_case(mode="infer", batch_size_per_device=4, repeats=3)
     outcomes = make_outcomes(planned, [1000.0, 2000.0, 6000.0], batch_seconds=[0.001, 0.003])
-    slow = dataclasses.replace(outcomes.outcomes[2], batch_seconds=(0.005, 0.013))
+    slow = dataclasses.replace(
+        outcomes.outcomes[2], rank_step_seconds=numpy.array([[0.005, 0.013]])
+    )
     outcomes = dataclasses.replace(outcomes, outcomes=(*outcomes.outcomes[:2], slow))
     (table,) = lay_out_run("nvidia", outcomes).tables
     # 1, 3; 1, 3; 5, 13 ms

@@ -17,7 +17,7 @@ from report_values import (
 )
 
 from dlperf_slurm.reports.formats.parquet import serialize_frames
-from dlperf_slurm.reports.step_files import find_step_file, open_step_writer
+from dlperf_slurm.reports.step_files import find_step_file, write_case
 from dlperf_slurm.results.cases import CASE_TABLE, analyze
 from dlperf_slurm.results.detail_frames import make_step_frame
 
@@ -111,14 +111,12 @@ def read_rows(path):
         return connection.execute("SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
 
 
-def test_steps_of_each_case_are_in_a_file_as_they_are_in_the_frame(tmp_path, monkeypatch):
+def test_steps_of_each_case_are_in_a_file_as_they_are_in_the_frame(tmp_path):
     folder = tmp_path / "it's $(x) #"
     folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     cases = make_cases()
-    with open_step_writer() as writer:
-        for case in cases:
-            writer.write(case, folder)
+    for case in cases:
+        write_case(case, folder, folder)
     assert list(folder.iterdir()) == [folder / "steps"]
     written = [path for c in cases for path in [find_step_file(folder, c.case.case_id)]]
     (tmp_path / "frame.parquet").write_bytes(*serialize_frames(make_step_frame(cases)))
@@ -129,9 +127,8 @@ def test_steps_of_each_case_are_in_a_file_as_they_are_in_the_frame(tmp_path, mon
 def test_case_that_lost_its_steps_has_no_file_of_them_any_more(tmp_path):
     case = make_measured("jax", "1n2g", [0.1])
     (outcome,) = case.outcomes
-    lost = dataclasses.replace(outcome, rank_step_seconds=None, step_seconds=())
-    with open_step_writer() as writer:
-        writer.write(case, tmp_path)
-        assert find_step_file(tmp_path, case.case.case_id).exists()
-        writer.write(dataclasses.replace(case, outcomes=(lost,)), tmp_path)
+    lost = dataclasses.replace(outcome, rank_step_seconds=None)
+    write_case(case, tmp_path, tmp_path)
+    assert find_step_file(tmp_path, case.case.case_id).exists()
+    write_case(dataclasses.replace(case, outcomes=(lost,)), tmp_path, tmp_path)
     assert not find_step_file(tmp_path, case.case.case_id).exists()

@@ -174,7 +174,9 @@ def make_timed(batches: list[list[float]], **changes: object) -> CaseOutcomes:
     """Make a case whose repeats had these batch times in seconds."""
     planned = make_planned_case(mode="infer", repeats=len(batches), **changes)
     outcomes = make_outcomes(planned, [1000.0] * len(batches)).outcomes
-    timed = (replace(one, batch_seconds=tuple(own)) for one, own in zip(outcomes, batches))
+    timed = (
+        replace(one, rank_step_seconds=numpy.array([own])) for one, own in zip(outcomes, batches)
+    )
     return CaseOutcomes(planned, tuple(timed))
 
 
@@ -241,7 +243,10 @@ def make_repeats(precision: str, milliseconds: list[float]) -> CaseOutcomes:
     seconds = [(0.001, value / 1000) for value in milliseconds]
     return CaseOutcomes(
         planned,
-        tuple(replace(one, batch_seconds=s) for one, s in zip(outcomes.outcomes, seconds)),
+        tuple(
+            replace(one, rank_step_seconds=numpy.array([s]))
+            for one, s in zip(outcomes.outcomes, seconds)
+        ),
     )
 
 

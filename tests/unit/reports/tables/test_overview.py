@@ -1,6 +1,5 @@
 """An overview has every case of a model once, by series and place."""
 
-import dataclasses
 from functools import cache
 
 import pytest
@@ -14,11 +13,6 @@ from dlperf_slurm.results.number_formats import write_digits
 STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005, 0.1006]
 
 
-def change(outcomes, case_id, **axes):
-    renamed = rename(outcomes, **axes)
-    return dataclasses.replace(renamed, case=dataclasses.replace(renamed.case, case_id=case_id))
-
-
 def make_cases():
     """Two frameworks and two precisions; mxnet has no second topology, and 2n2g is left out."""
     half = [0.5 * seconds for seconds in STEADY]
@@ -26,8 +20,8 @@ def make_cases():
         make_measured("jax", "1n1g", STEADY),
         make_measured("jax", "1n2g", [1.25 * seconds for seconds in STEADY]),
         make_measured("jax", "2n2g", [], reason="the site has 1 node"),
-        change(make_measured("jax", "1n1g", half), "amp-1", precision="amp-bf16"),
-        change(make_measured("jax", "1n2g", half), "amp-2", precision="amp-bf16"),
+        rename(make_measured("jax", "1n1g", half), precision="amp-bf16"),
+        rename(make_measured("jax", "1n2g", half), precision="amp-bf16"),
         make_measured("mxnet", "1n1g", STEADY),
     ]
 
