@@ -29,7 +29,7 @@ OMIT_FIRST = tuple(
 # what must be equal, so that a figure is set beside ours
 COMPARABLE = ("model", "precision", "batch size")
 
-# a row of the frame of cases, of the frame of published figures
+# rows of two data frames: Case of the run's cases, Figure of the published figures
 Case = Any
 Figure = Any
 
@@ -165,7 +165,7 @@ def _find_batch_size(case: Case) -> int:
 
 def list_differences(case: Case, figure: Figure) -> tuple[str, ...]:
     """List what differs between a figure and a case, with the figure's values: "precision fp32"."""
-    # publishers print results of the published sizes
+    # a published figure is that of the model with its published sizes
     published = describe_model(case.model, {})
     differences = [
         f"{name} {theirs}"

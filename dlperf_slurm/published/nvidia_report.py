@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FORMAT = "nvidia_benchmark_report"
 MODES = {
     **{"train.ips": TRAIN, "val.ips": INFER},
-    # before 2020
+    # names of the metrics before 2020
     **{"train.total_ips": TRAIN, "val.total_ips": INFER},
 }
 """Mode of a report, by the name of its throughput metric."""
@@ -45,7 +45,11 @@ _UNNAMED = ("", "none", NO_SOURCE)
 
 
 def read_report(path: Path, options: ImportOptions) -> list[ImportedRun]:
-    """Return the runs of NVIDIA's JSON report or list of reports; [] if the file is no report."""
+    """Return a run per figure of NVIDIA's JSON report or reports; [] if the file is none.
+
+    Settings of `options` go before those in the report, and these before those in the file's name.
+    Also [] if the file cannot be read, or is larger than LARGEST_BYTES.
+    """
     try:
         with open_file(path) as file:
             text = file.read(LARGEST_BYTES).lstrip()
@@ -57,7 +61,7 @@ def read_report(path: Path, options: ImportOptions) -> list[ImportedRun]:
         return []
     runs = []
     for report in reports:
-        # the words of the model are the software, which tells the cases of several reports apart
+        # "model" names the software that was run, by which the cases of several reports differ
         words = str(report.get("model") or "")
         known = Identity(software=words) if words else Identity("mxnet", "resnet50")
         for gpus, size, metric, value in _list_figures(report["metrics"]):
@@ -145,7 +149,8 @@ def _complete(report: dict[str, Any]) -> dict[str, Any]:
 def _list_metrics(figure: "Figure") -> dict[str, Any]:
     """Return the values of a figure by NVIDIA's metric names, such as "train.ips".
 
-    Throughputs are in images/s; for inference, latencies of a batch ("val.latency_99") in seconds.
+    Throughputs are in samples/s (of NVIDIA's models: images/s), None if not measured; for
+    inference, known latencies of a batch ("val.latency_99") are in seconds.
     """
     if figure.mode == TRAIN:
         return {"train.ips": figure.samples_per_s}

@@ -168,7 +168,11 @@ def make_table(
     omit_first: Iterable[int] = (),
     subject: str = "",
 ) -> Table:
-    """Make a table from rows of cells and plain texts."""
+    """Make a table from rows of cells and plain texts.
+
+    The first `text_columns` columns are texts. `omit_first` has the numbers of the columns that a
+    narrow terminal leaves out first; `subject` is devices and date. `caption` is "" for none.
+    """
     lines = tuple(tuple(map(make_cell, row)) for row in rows)
     omitted = tuple(omit_first)
     return Table(

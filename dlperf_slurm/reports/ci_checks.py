@@ -10,7 +10,7 @@ from dlperf_slurm.plain_text import list_some
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.tables import ShownColumn
 
-# outcomes: the names of JUnit's elements; of those that pass, the text is their output
+# outcomes of checks, as names of JUnit's elements; the text of a passed check is its output
 FAILURE, ERROR, SKIPPED, PASSED = "failure", "error", "skipped", "system-out"
 _LEVELS = {FAILURE: "error", ERROR: "error", SKIPPED: "warning"}
 

@@ -48,7 +48,7 @@ def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]
 
 
 def tabulate_newest(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
-    """Return tables with the newest run of each timeline (case), and the footnotes' texts."""
+    """Return a table per unit with each timeline's (case's) newest run, and the footnotes' texts."""
     counts = history.groupby("timeline").run_id.transform("size")
     newest = history.assign(runs=counts).drop_duplicates("timeline", keep="last")
     tables, notes = _tabulate(_NEWEST, newest.reset_index(drop=True))
@@ -67,7 +67,7 @@ def _list_titles(rows: "DataFrame") -> list[str]:
 
 
 def _shorten_run_ids(history: "DataFrame") -> list[str]:
-    """Shorten run ids to their time ("20240501-120000") if it is unique in the timeline.
+    """Shorten run ids to their times ("20240501-120000") in timelines where all times differ.
 
     Commands accept this prefix too.
     """

@@ -109,7 +109,7 @@ def tabulate_leaderboards(
             ],
             2,
             caption,
-            # the figure leads to the run too
+            # omitted first if space is short: the run, to which the throughput links too
             (4 + has_shares,),
         )
         yield replace(table, kind="leaderboard")
@@ -174,7 +174,7 @@ def tabulate_runs(
         "compared with previous run: how many cases have each verdict; each case is compared with "
         "the last earlier run that measured the case; the linked page compares the run with the "
         "last earlier run of the same matrix and site",
-        # a run leads to its files, and its title names what was run
+        # omitted first if space is short; the run links to its files, its title says what ran
         (2, 4, 5, 7),
     )
     return replace(table, kind="leaderboard")

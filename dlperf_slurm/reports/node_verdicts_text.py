@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 2
 # in the order of the table
 _ORDER = (FAILED, WRONG, SLOW, UNDECIDED, NOT_MEASURED, ABSENT, GOOD)
-# good links in the table, if no more are bad
+# number of links in the table: if fewer are bad, the slowest good ones are added
 _GOOD_LINKS = 5
 # file of the report folder -> verdicts of the nodes in it, for --nodelist and --exclude
 _LISTS = {"good_nodes.txt": (GOOD,), "bad_nodes.txt": (FAILED, WRONG, SLOW)}
@@ -215,7 +215,7 @@ def write_lists(run: Run, verdicts: NodeVerdicts) -> list[Path]:
 
 
 def guard_nodes(sweeps: Sequence[NodeVerdicts]) -> None:
-    """Raise an error unless all nodes of the sweeps are good.
+    """Raise an error unless all nodes of the sweeps are good, or were not available.
 
     BadNodesError for bad nodes, else CasesFailedError for nodes that were not measured, else
     InconclusiveError for undecided nodes. The message names the nodes of all these kinds.

@@ -67,8 +67,9 @@ def show_progress(
 
     `handle_poll` is called with the states and the number of each poll; the lines that it returns
     are printed. `named` has the markers ("GROUP_ID.ARRAY_TASK_ID") of failed tasks and the pending
-    reasons that were printed earlier, and is updated. `before` has the markers of tasks that are
-    not counted if they have ended already.
+    reasons that were printed earlier, and is updated. `submitter` submits groups that wait for a
+    free queue slot; None if there are none. `before` has the markers of tasks that are not counted
+    if they have ended already.
     """
     counter = ProgressCounts(tracker, before)
     show = _show_bar if console.is_terminal else _print_changes

@@ -55,7 +55,7 @@ README = "README.md"
 _STATE_BYTES = 16 * MIB
 # timelines per figure of the history
 _PANELS = 8
-# what makes a file: its text by name
+# function that makes files: returns their texts by file name
 Maker = Callable[[], Mapping[str, str]]
 
 
@@ -111,7 +111,7 @@ class _Site:
     def finish(self) -> list[str]:
         """Remove files of the previous call that this one did not make; return their names.
 
-        Also stores the digests for the next call.
+        Files that somebody has changed stay. Also stores the digests for the next call.
         """
         removed = []
         for name in sorted(self.before["digests"].keys() - self.digests.keys()):
@@ -154,7 +154,7 @@ def publish_site(results_dir: Path, folder: Path, title: str, shows_names: bool)
     """Write a site of all runs of a results folder; return what was written, removed and left out.
 
     Names of hosts and users are replaced unless `shows_names`. Raises InputError if there is no
-    run, or if `folder` contains other files than a site.
+    run, or if `folder` contains other files than a site, or a README.md of somebody else.
     """
     title = make_one_line(title)
     cache = read_run_cache(results_dir)
@@ -236,7 +236,10 @@ def _digest(*values: object) -> str:
 
 
 def _pair_runs(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """Pair each run with the last earlier one of the same matrix and site; newest run first."""
+    """Return pairs (run, last earlier run of the same matrix and site), for runs that have one.
+
+    `runs` are sorted from the newest to the oldest.
+    """
     pairs = []
     for i, run in enumerate(runs):
         key = (run.manifest.matrix_name, run.manifest.site_name)
@@ -268,7 +271,9 @@ def _make_pages(
 ) -> dict[str, str]:
     """Make a page as HTML and as Markdown, by file name; the figures are below the first table.
 
-    `lead` is the paragraph below the title, `findings` the sentences after it.
+    `name` is the HTML file. `lead` is the paragraph below the title, `findings` the sentences after
+    it; `links` are (address, text), those within the page ("#...") in HTML only. `problems` has a
+    line per run that was left out.
     """
     tables = [*tables]
     sections = [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COMMON = frozenset(("", "root", "localhost", "localhost.localdomain"))
 # the target of a link in Markdown, which names a file of the site
 _TARGET = re.compile(r"((?<!\\)\]\([^)\s]*\))")
-# what the page's own style and script, and its tags, contain stays; but texts in attributes do not
+# parts of a page that are not cleaned: style, script, and tags except for texts in attributes
 _MARKUP = re.compile(r"(<style>.*?</style>|<script>.*?</script>|<[^>]*>)", re.DOTALL)
 _TEXTS = re.compile(r'(?<= )(title|data-text|aria-label)="[^"]*"')
 

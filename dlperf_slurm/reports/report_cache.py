@@ -40,8 +40,9 @@ CachedCase = tuple[str, bytes, EntryRow]
 def read_results(attempts: Attempts, found: list[FileState]) -> Results:
     """Return the results of a run; cases unchanged since the last report are from the cache.
 
-    Other cases are read, by several processes with at most one case in memory each. `found` is what
-    `find_files` returned before the attempts were found.
+    Other cases are read, by several processes with at most one case in memory each, and stored,
+    with a summary of the run for `history`. `found` is what `find_files` returned before the
+    attempts were found.
     """
     run = attempts.run
     planned = run.manifest.cases
@@ -63,7 +64,7 @@ def read_results(attempts: Attempts, found: list[FileState]) -> Results:
         # errors of the cache are ignored
         store_entry(ROWS, hash_path(run.path), fingerprint_code(), kept)
         evict_entries(ROWS, MOST_RUNS)
-        # history tells of a run that it cannot show
+        # ignored here, since `history` reports a run that it cannot show
         with suppress(ValueError):
             own = {case_id: entry for case_id, (*_, entry) in kept.items()}
             store_summary(run.path, found, complete_entries(run, own))

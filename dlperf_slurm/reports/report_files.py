@@ -118,7 +118,7 @@ def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
 
 
 def draw_plots(report: Report, which: str) -> list[Plot]:
-    """Draw the plots of `which`, one of the CHOICES; [] for NONE or unreadable step times."""
+    """Draw the plots of `which`, one of the CHOICES; [] for NONE, or without a `read_repeat`."""
     if which == NONE or report.read_repeat is None:
         return []
     from dlperf_slurm.reports.plots.run_plots import plot_run

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.reports.cells import Cell, Table
     from dlperf_slurm.reports.summarize import Summary
 
-# widths of columns of texts: longer names are broken before columns are left out; the minimum
+# widths of text columns: longer names are broken before a column is left out; minimum width
 _LONG_NAME, _LEAST_TEXT = 40, 16
 
 # spaces between columns
@@ -24,7 +24,7 @@ MAX_FINDINGS = 3
 MAX_ROWS = 10
 MAX_TABLES = 3
 MAX_NOTES = 4
-# of a plan; of more, those that differ in nothing shown are one row
+# cases that a plan lists one by one; with more cases, those that look the same share a row
 LISTED_CASES = 20
 
 
@@ -43,7 +43,7 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
     for overview, whole in zip(shown, overviews):
         console.print()
         show_table(tabulate_overview(overview, marks=True), console)
-        # those of cases without a result first
+        # footnotes of cases without a result come first
         cases = sorted({case for row in overview.rows for case in row.cases if case is not None})
         cases.sort(key=overview.is_measured.__getitem__)
         numbers += [number for case in cases for number in sorted(overview.cases.marks.iloc[case])]

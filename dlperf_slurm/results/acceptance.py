@@ -89,7 +89,8 @@ class _Pair:
     def list_slowed(self, tolerance: float) -> tuple[float, ...]:
         """Return the reference's throughputs, each reduced by `tolerance`, such as 0.05.
 
-        The values of each run are first scaled to the same median, `level`.
+        The values of each run are first scaled to the same median, `level`. () for a contract's
+        figure.
         """
         own = [(run.units, compute_median(run.units)) for run in self.entry.runs]
         factor = (1 - tolerance) * self.level
@@ -103,11 +104,12 @@ def compare_with_reference(
     name: str,
     tolerance: Optional[float] = None,
 ) -> Acceptance:
-    """Compare each case of a run with a reference, and accept or reject it.
+    """Compare each case of a reference with a run: accepted, rejected, or why it is neither.
 
     `name` is the reference's file name. `tolerance` is the allowed slowdown (0.05: 5 %); None: the
-    variation between the reference's own runs. A measured case is judged by the test of `compare
-    --fail-if-slower` against the reference's repeats, slowed down by the tolerance.
+    variation between the reference's own runs, and 0 for a contract's figure. A case with measured
+    runs is judged by the test of `compare --fail-if-slower` against the reference's repeats, slowed
+    down by the tolerance; a contract's figure is compared with the interval of the median.
     """
     pairs = [pair for entry in reference for pair in _match(manifest, cases, entry)]
     tolerances = _find_tolerances(pairs, tolerance)
@@ -133,7 +135,8 @@ def _match(
 ) -> Iterator[_Pair]:
     """Yield a pair of the reference's entry and each case of the run that the entry selects.
 
-    If the entry selects none, yield a pair without a case, whose `problem` says so.
+    If the entry selects none, or a case has no valid result, yield a pair without a measured case,
+    whose `problem` says so.
     """
     ids = {c.case.case_id: c for c in cases}
     found = [case_id for case_id in ids if case_id == entry.case]
@@ -210,7 +213,7 @@ def _compare_figure(pair: _Pair, tolerance: float, tests: int) -> dict[str, Any]
 def _make_row(
     pair: _Pair, tolerance: Optional[float], most: float, found: Mapping[str, Any]
 ) -> tuple[object, ...]:
-    """Return the values of the columns ACCEPTANCE for a pair.
+    """Return the values of the columns ACCEPTANCE for a pair: its figures, verdict and reason.
 
     `found` has the result of the comparison by name of the columns FOUND. A case is not accepted
     with a tolerance above `most`.
@@ -255,7 +258,7 @@ def _make_row(
 
 
 def _describe_basis(entry: ReferenceCase) -> str:
-    """Describe the measurements that a case is compared with: "2 runs, 12 repeats, 3 nodes"."""
+    """Describe what a case is compared with: "2 runs, 12 repeats, 3 nodes", or a contract's figure."""
     if not entry.runs:
         return (
             f"contract: at least {entry.at_least_samples_per_s_per_device:g} samples/s per device"

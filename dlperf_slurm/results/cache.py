@@ -46,9 +46,13 @@ def load_entry(kind: str, name: str, made_of: object) -> Any:
 
 
 def store_entry(kind: str, name: str, made_of: object, value: Any) -> str:
-    """Store a value with what it was computed from (`made_of`); return "", or the error message."""
+    """Store a value with what it was computed from (`made_of`); return "", or the error message.
+
+    `value` may contain built-in types and FootnoteTemplate alone: `load_entry` raises
+    UnpicklingError for others.
+    """
     stream = io.BytesIO()
-    # the place of the digest: copies of a large entry take much memory
+    # reserve space for the digest: adding it later would copy the entry, which may be large
     stream.write(bytes(_DIGEST_BYTES))
     pickle.dump(value, stream, protocol=5)
     content = stream.getbuffer()

@@ -134,7 +134,10 @@ def _declare_settings() -> Iterator[Column]:
 
 
 def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
-    """Declare mean and percentiles of a latency, such as `ttft_p99_ms`; `meaning` is of all."""
+    """Declare mean and percentiles of a latency, such as `ttft_p99_ms`.
+
+    `name` begins the columns' names ("ttft"); `meaning` follows "99 % latency" in each description.
+    """
     for part in LATENCY_NAMES:
         yield declare_median(
             f"{name}_{part}_ms", "ms", f"{describe_latency(part)}{meaning}",

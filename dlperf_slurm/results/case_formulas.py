@@ -87,7 +87,7 @@ class RepeatAggregate:
 
 
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
-    """Return a formula for median, interval and range of a column of samples, times `factor`.
+    """Return a formula for median, interval and range of a quantity's samples, times `factor`.
 
     The formula returns a data frame [cases, (value, low, high, min, max)].
     """
@@ -128,8 +128,8 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
 def baseline(find: "Callable[[DataFrame], Series]", *names: str) -> Compute:
     """Return a formula that finds each case's baseline with `find`.
 
-    `find` gets the plan with the columns `names` added, and mostly returns case ids; it may compute
-    any other column from the plan.
+    `find` gets the plan with the columns `repeats_measured` and `names` added, and mostly returns
+    case ids; it may compute any other column from the plan.
     """
     return lambda cases: find(cases.make_frame("repeats_measured", *names))
 
@@ -220,7 +220,7 @@ def compute_reachable_efficiency(hidden_share: float) -> Compute:
     """Return a formula for the weak-scaling efficiency that the gradients' all-reduce allows.
 
     The all-reduce overlaps with `hidden_share` of the step time of a single device; the rest of the
-    all-reduce prolongs the step.
+    all-reduce prolongs the step. Missing where no single device was measured as the baseline.
     """
     from pandas import Series
 

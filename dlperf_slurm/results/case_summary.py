@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # percentiles of the steps of a device
 STEP_PERCENTILES = (50, 90, 99, 100)
-# of more devices, which are computed together, the copy of their steps would take too much memory
+# devices to compute together: for more, the copy of their step times would take too much memory
 MOST_TOGETHER = 256
 
 # the values of `kind` in the data frame `provenance`
@@ -269,7 +269,8 @@ def _list_sums(repeat: Outcome) -> Iterator[tuple[object, ...]]:
 def _count_provenance(records: Sequence[Record]) -> Iterator[tuple[str, str, str, int]]:
     """Yield (kind, name, value, number of repeats) for each fact about a case's repeats.
 
-    Facts are versions, machine facts, job variables, hosts and devices.
+    Facts are versions, machine facts, job variables (the value is "" for a repeat without the
+    fact), hosts (the value is "") and devices (the name is the host, the value the device).
     """
     for kind, told in (
         (VERSION, [record.versions for record in records]),

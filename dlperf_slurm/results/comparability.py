@@ -106,7 +106,8 @@ def describe_changes(a: Facts, b: Facts) -> list[str]:
 def describe_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
     """Describe a difference in steal time (CPU time that a hypervisor gave to others), if any.
 
-    `a` and `b` are the valid records of a case in both runs. Returns a list of one text, or [].
+    `a` and `b` are the valid records of a case in both runs; their medians are compared. Returns a
+    list of one text, or [] if they differ by less than MIN_STOLEN_DIFFERENCE (a share).
     """
     shares = [compute_median([record.stolen_share for record in records]) for records in (a, b)]
     if abs(shares[0] - shares[1]) < MIN_STOLEN_DIFFERENCE:

@@ -164,8 +164,10 @@ def _list_pairs(
 ) -> Iterator[tuple[object, ...]]:
     """List the rows of a case: throughput and, for inference, mean latency of A and B.
 
-    If the runs cannot be compared, the only row is throughput, with the reason. `tools` are the
-    changes of the tool and the site, which all cases share; `first_run` is that of PAIR.
+    `a` or `b` is None if that run does not have the case. If the runs cannot be compared, the only
+    row is throughput, with the reason. `tools` are the changes of the tool and the site, which all
+    cases share. `first_run` is "A" or "B" if the runs were measured in turns, else ""; then only
+    repeats that are valid in both count.
     """
     one = a or b
     assert one is not None, "the case is in neither run"
@@ -218,16 +220,17 @@ def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
 def decide_pairs(
     pairs: "DataFrame", limit: Optional[float], margin: float = DEFAULT_MARGIN, group: str = ""
 ) -> "DataFrame":
-    """Compare pairs of samples and add the columns FOUND; pairs with a `reason` are not compared.
+    """Compare the samples of A and B in each row of `pairs`, and add the columns FOUND.
 
-    `pairs` has the columns PAIR. `speed_ratio` is the ratio of medians, or with a `first_run` the
-    median ratio of pairs without their common trend: B's speed over A's, below 1 B is slower, also
-    for latencies. Its interval has individual confidence. `p_value`, `verdict` and
-    `is_beyond_limit` (B is slower by more than the limit) are adjusted for all pairs with equal
-    values in the column named `group`, or for all pairs; `is_within_limit` (B is not slower by
-    more) is not adjusted. `is_within_margin`: the difference is shown to be smaller than `margin`.
-    `reason` says why there is no verdict; `deciding_repeats` is the approximate number of repeats
-    per run that would decide.
+    `pairs` has the columns PAIR; rows with a `reason` are not compared. `limit` is the allowed
+    slowdown of B, or None. `speed_ratio` is the ratio of medians, or with a `first_run` (runs
+    measured in turns) the median ratio of pairs without their common trend: B's speed over A's,
+    below 1 B is slower, also for latencies. Its interval has individual confidence. `p_value`,
+    `verdict` and `is_beyond_limit` (B is slower by more than the limit) are adjusted for all rows
+    with equal values in the column named `group`, or for all rows; `is_within_limit` (B is not
+    slower by more) is not adjusted. `is_within_margin`: the difference is shown to be smaller than
+    `margin`. The new `reason` says why there is no verdict; `deciding_repeats` is the approximate
+    number of repeats per run that would decide.
     """
     from pandas import concat
 
@@ -278,7 +281,8 @@ def _remove_drift(
 def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
     """Return how many repeats would decide an undecided pair, in a sentence; "" if decided.
 
-    `counts` describes the samples of both runs: "6 and 7 repeats".
+    `counts` describes the samples of both runs: "6 and 7 repeats". To decide is to show that the
+    runs differ or, with a `limit`, that the difference is beyond the allowed slowdown.
     """
     count = verdict.deciding_repeats
     if count is None:
@@ -293,7 +297,7 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
 
 
 def share_case_column(name: str) -> Column:
-    """Return a column of CASES for another data frame, which has a column of the same name."""
+    """Return a column of CASES, without its interval, for another frame with a column of its name."""
     column = next(column for column in CASES if column.name == name)
     return replace(column, compute=take_column(name), bounds=(), extremes=(), hidden=())
 

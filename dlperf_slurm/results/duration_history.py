@@ -35,8 +35,8 @@ _LIKE = (
 def get_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str, float]:
     """Return how long an array task took in an earlier run: median seconds by case id.
 
-    For each case it is the newest run on this site that measured it with the same sizes and steps.
-    Cases without such a run are left out.
+    For each case it is the newest run on this site that measured it with the same sizes and steps,
+    among the newest MOST_RUNS runs. Cases without such a run are left out.
     """
     found: dict[str, float] = {}
     for run_id in list_run_ids(results_dir)[: -MOST_RUNS - 1 : -1]:

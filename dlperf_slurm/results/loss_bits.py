@@ -34,8 +34,9 @@ def compare_bits(
 ) -> None:
     """Compare the losses and weights of one case's repeats between nodes, and add to `verdicts`.
 
-    Nodes are compared with those of their kind (hardware) that have the same software. More than
-    half of them must have computed the same bits in all of their blocks.
+    Only nodes with LEAST_BLOCKS or more repeats, all deterministic, are compared: with those of
+    their kind (hardware) that have the same software. More than half of them must have computed the
+    same bits in all of their blocks.
     """
     groups: dict[object, dict[str, list[Record]]] = {}
     for node, own in records.items():
@@ -82,7 +83,7 @@ def _list_software(record: Record) -> frozenset[tuple[str, str]]:
 
 
 def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) -> None:
-    """Add the verdicts on equal nodes; `bits` has those of each block, by node."""
+    """Add the verdicts on equal nodes; `bits` has the losses and weights of each block, by node."""
     varying = [node for node, own in bits.items() if len({*own}) > 1]
     counts = Counter(own[0] for node, own in bits.items() if node not in varying)
     usual, count = counts.most_common(1)[0] if counts else (None, 0)

@@ -21,7 +21,8 @@ def describe_model(model: str, parameters: Mapping[str, Any], count: Optional[in
     """Describe a model, with the sizes that are not the published ones and its parameter count.
 
     "ResNet-50", or "ResNet-50 (64 px, width 24; 3.4 M parameters)". `parameters` are those that a
-    matrix sets.
+    matrix sets; `count` is the parameter count, None if unknown. The name of a model that the tool
+    does not have, as of a user's script, is returned unchanged.
     """
     if model not in list_models():
         return model
@@ -39,7 +40,7 @@ def describe_model(model: str, parameters: Mapping[str, Any], count: Optional[in
     words = [_write_size(key, sizes[key]) for key in changed[name]]
     if len(words) > MAX_SIZES + 1:
         words[MAX_SIZES:] = [f"{len(words) - MAX_SIZES} other changes"]
-    # the default of some models is no published one
+    # the default sizes of some models were never published
     is_published = not module.PRESETS or {} in module.PRESETS.values() or name in module.PRESETS
     if not words and is_published:
         return name

@@ -45,10 +45,11 @@ class Difference:
 
 
 def read_node_facts(runs: Iterable[tuple[Manifest, Sequence[CaseOutcomes]]]) -> NodeFacts:
-    """Return the last recorded value of each fact of each node.
+    """Return the last recorded value of each fact of each node: {scope: {fact: {node: value}}}.
 
-    A failed repeat counts only on nodes without others: a failed record was written outside the
-    ranks' container, so that its missing facts mean nothing.
+    A scope is (run id, case id), or ("", "") for facts of the machine. A failed repeat counts only
+    on nodes without others: a failed record was written outside the ranks' container, so that its
+    missing facts mean nothing.
     """
     found: dict[Scope, dict[str, dict[str, str]]] = {}
     told = [
@@ -73,7 +74,7 @@ def _list_nodes(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield Slurm's name of each node of a record, and its facts."""
     node = record.job.get("SLURM_JOB_NODELIST", "")
     if record.case.nodes == 1 and node:
-        # the ranks' host may be a container's; that of a log or a failed attempt is not known
+        # use Slurm's node name: a rank's host name may be a container's, or unknown, as in a log
         yield node, {**record.platform, **record.versions}
     else:
         for host, facts in list_hosts(record):
@@ -114,7 +115,7 @@ def list_differences(facts: NodeFacts) -> list[Difference]:
     for scope, by_name in facts.items():
         measured = dict.fromkeys(node for values in by_name.values() for node in values)
         for name, known in by_name.items():
-            # a machine's fact that is not known may have been out of the job's sight
+            # a missing fact of the machine may just have been invisible to the job: leave it out
             values = known if scope == _MACHINE else {n: known.get(n, "") for n in measured}
             of_kind: dict[str, dict[str, str]] = {}
             for node, value in values.items():

@@ -47,7 +47,7 @@ FIGURES: Mapping[str, Callable[[Record, Any], float]] = {
     "memory copies": lambda record, peaks: _take_slowest(
         device.copied_bytes_per_s for device in peaks.devices
     ),
-    # the first is that of the gradients
+    # the first all-reduce has the size of the gradients
     ALL_REDUCE: lambda record, peaks: _take_slowest(
         one.byte_count / one.seconds for one in peaks.all_reduce[:1]
     ),
@@ -170,7 +170,7 @@ def _find_apart(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> set[str]:
     return {
         node
         for node, (start, end) in spans.items()
-        # those that began by its end, without those that ended before its start and without itself
+        # nodes that began by this one's end, less those that ended before its start, less itself
         if 2 * (bisect_right(starts, end) - bisect_left(ends, start) - 1) < len(spans) - 1
     }
 

@@ -268,6 +268,7 @@ def describe_slow_machines(
 
     `ranks` has the median step of each rank and repeat. Hosts are compared with each other, and
     devices with those of the same host; a host with a slow device is not reported itself.
+    `find_slow` is the test: it gets {machine: seconds} for each repeat.
     """
     devices = _group_comparable(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
     by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False, observed=True)

@@ -25,7 +25,7 @@ from dlperf_slurm.results.node_verdicts import (
 from dlperf_slurm.stats.pair_effects import compute_pair_effects
 from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
-# pairs with failures, from which the node that they share is at fault rather than the links
+# number of failed pairs with a common node from which that node, not its links, is at fault
 _LEAST_FAILED = 2
 
 

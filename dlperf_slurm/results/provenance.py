@@ -135,7 +135,7 @@ def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
     hosts = dict.fromkeys(
         host
         for record in records
-        # few have any such host
+        # a fast test first, as few records have such a host
         if any(
             FAR in own.get(AFFINITY, "")
             for own in (record.platform, *(one.facts for one in record.hosts))

@@ -33,16 +33,20 @@ Ratio = tuple[float, float, float]
 
 
 def compute_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
-    """Divide the median of the second sample by that of the first; neither is empty.
+    """Divide the median of the second sample by that of the first: (ratio, low, high).
 
-    The interval, if any, has joint confidence with a curve's other points, `curve_points` in total.
+    No sample is empty. The ends of the interval are NaN for too few values; it has joint confidence
+    with a curve's other points, `curve_points` in total.
     """
     interval = compute_ratio_interval(first, second, _share_confidence(curve_points))
     return _add_ends(compute_median(second) / compute_median(first), interval)
 
 
 def take_paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
-    """Return the median ratio second / first of non-empty pairs, with an interval if possible."""
+    """Return the median ratio second / first of non-empty pairs: (ratio, low, high).
+
+    The ends of the 95 % interval are NaN for too few pairs.
+    """
     interval = signed_rank.compute_ratio_interval(first, second)
     return _add_ends(signed_rank.estimate_ratio(first, second), interval)
 

@@ -159,9 +159,10 @@ def _find_published_tflops(record: Record) -> Optional[float]:
 
 
 def _find_rank_waiting(repeat: Outcome) -> Optional[float]:
-    """Compute the mean share of a step that ranks wait for the slowest one; None in inference.
+    """Compute the mean share of a step that ranks wait for the slowest one.
 
-    1 - mean over steps of (mean over ranks / maximum over ranks).
+    1 - mean over steps of (mean over ranks / maximum over ranks). None for one rank, without step
+    times, and in inference.
     """
     import numpy
 

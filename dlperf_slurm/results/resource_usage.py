@@ -110,7 +110,8 @@ def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str
 def _describe_state_changes(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
     """Describe clocks, power limits and throttle reasons that changed during the measured steps.
 
-    Between the first and the last sample; `watched` is as in `_describe_throttling`.
+    Between the first and the last sample; clocks only if by more than MIN_CLOCK_CHANGE. `watched`
+    has the telemetry of the devices of each repeat.
     """
     taken = [one for w in watched for one in w]
     total = len({(one.host, one.device) for one in taken})

@@ -44,7 +44,8 @@ def decide(
 ) -> list[Verdict]:
     """Return a verdict for each pair of samples, on the second sample's speed against the first's.
 
-    With `is_paired`, value i of the first sample belongs to value i of the second.
+    With `is_paired`, value i of the first sample belongs to value i of the second. `limit` (None:
+    no limit) and `margin` are fractions, such as 0.02.
 
     Faster, slower, slower than the `limit` allows and equivalent within `margin` (two one-sided
     tests, Schuirmann 1987) are adjusted for all pairs (Holm). Within the limit is tested for each
@@ -133,7 +134,9 @@ def _count_deciding(
 ) -> int:
     """Estimate how many repeats per run would decide, if ratio and spread stay as observed.
 
-    The parameters are those of `_make_verdict`.
+    To decide is to show on which side of `limit` the ratio is or, if that is None, that the speeds
+    differ or are equivalent within `margin`. `tests` is the number of pairs tested together, `test`
+    the module of the test.
     """
     first, second = speeds
     if test is signed_rank:
@@ -143,7 +146,7 @@ def _count_deciding(
         ratio = math.log(compute_median(second) / compute_median(first))
         spreads = [measure_spread(sample) for sample in speeds]
     if limit is not None:
-        # distance to the limit, also if slower is already shown
+        # only the limit counts, even if the second run is already shown to be slower
         distances = [(abs(ratio - math.log1p(-limit)), SIGNIFICANCE)]
     else:
         distances = [

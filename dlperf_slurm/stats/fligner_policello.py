@@ -132,9 +132,9 @@ def compute_ratio_interval(
     order = ratios.ravel().argsort(kind="stable")
     ascending = ratios.ravel()[order]
     rows, columns = numpy.divmod(order, len(b))
-    # At a factor above the k smallest ratios, a value of the first sample has as many values of the
-    # second below it as ratios of its row are among the k, and one of the second sample has lost as
-    # many as are of its column. Sums of these and of their squares grow with each ratio.
+    # Multiply the first sample by a factor just above the k smallest ratios: a value of the first
+    # then has as many values of the second below it as its row has ratios among the k, and one of
+    # the second has as many fewer below it as its column has. Sums change with each ratio.
     passed = numpy.arange(len(order) + 1.0)
     growth = (2 * _number_occurrences(rows) + 1, 1 - 2 * (len(a) - _number_occurrences(columns)))
     squares = [numpy.concatenate([[0.0], one.cumsum()]) for one in growth]

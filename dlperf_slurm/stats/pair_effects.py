@@ -7,7 +7,7 @@ from dlperf_slurm.stats.slow_nodes import NodeEffect, compute_node_effects
 
 _COST = 1.5
 _ITERATIONS = 50
-# residuals below this are zero; logarithms
+# residuals (differences of logarithms) below this count as zero
 _SMALLEST = 1e-6
 
 
@@ -76,7 +76,7 @@ def _compute_spread(residuals: Any, parameters: int) -> tuple[float, int]:
     import numpy
 
     sizes = numpy.sort(numpy.abs(residuals[~numpy.isnan(residuals)]))[parameters:]
-    # to standard deviations of a normal distribution
+    # factor from the median deviation to the standard deviation of a normal distribution
     return (1.4826 * float(numpy.median(sizes)), len(sizes)) if len(sizes) else (0.0, 0)
 
 

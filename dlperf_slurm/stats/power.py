@@ -92,7 +92,10 @@ def _simulate_pairs(repeats: int) -> Any:
 def compute_detectable_slowdown(
     repeats: int, spread: float, tests: int = 1, is_paired: bool = False
 ) -> float:
-    """Return the smallest slowdown that `compute_power` finds with probability POWER, to 0.001."""
+    """Return the smallest slowdown that `compute_power` finds with probability POWER, to 0.001.
+
+    A slowdown is a fraction (0.05: 5 %); the parameters are those of `compute_power`.
+    """
     low, high = 0.0, 1.0
     while high - low > 0.0005:
         middle = (low + high) / 2

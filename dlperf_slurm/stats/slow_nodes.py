@@ -109,7 +109,11 @@ class _Table:
             self.freedom = max(1, int(self.blocks[self.decided].sum()) - len(self.decided))
 
     def compute_p_values(self, tests: int, seed: int) -> list[float]:
-        """Return the unadjusted p-value of each node; 1 for a node that is not decided."""
+        """Return the unadjusted p-value of each node; 1 for a node that is not decided.
+
+        Also stores quantiles of the draws, which `list_effects` needs. More `tests` (nodes times
+        figures) take more draws; `seed` makes them repeatable.
+        """
         import numpy
 
         p_values = numpy.ones(len(self.effects))

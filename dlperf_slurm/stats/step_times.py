@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Optional
 
-# a step that takes so many medians is a stall: it waited for data, network or another job
+# a step this many times as long as the median is a stall: it waited for data, network, other jobs
 STALL_FACTOR = 3.0
 
 # The smallest cost of a slow stretch that is reported, as a ratio less 1 of all steps together.
@@ -62,7 +62,7 @@ def _list_stalls(step_seconds: Sequence[float], limit: float) -> list[int]:
 
 
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
-    """Summarize one rank's stalls (`list_stalls`) in seconds: count, longest, and share of time."""
+    """Return count, longest (in median steps) and share of time of a rank's stalls (`list_stalls`)."""
     median = statistics.median(step_seconds)
     stalled = [step_seconds[i] for i in _list_stalls(step_seconds, STALL_FACTOR * median)]
     if not stalled or median == 0:

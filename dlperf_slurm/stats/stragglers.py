@@ -45,10 +45,11 @@ class SlowMachine:
 def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
     """Return the machines that were the slowest of a repeat more often than chance explains.
 
-    Only repeats on two or more machines count. By chance, each machine of a repeat is equally
-    likely to be the slowest; the count follows a Poisson binomial distribution, because repeats may
-    differ in their number of machines. P-values are adjusted by Holm's method over all machines.
-    The others are compared again without those that were found, as two slow ones hide each other.
+    They must also be slower than the others by MIN_EXCESS. Only repeats on two or more machines
+    count. By chance, each machine of a repeat is equally likely to be the slowest; the count
+    follows a Poisson binomial distribution, because repeats may differ in their number of machines.
+    P-values are adjusted by Holm's method over all machines. The others are compared again without
+    those that were found, as two slow ones hide each other.
     """
     found: list[SlowMachine] = []
     rest = list(repeats)

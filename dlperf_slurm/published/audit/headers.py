@@ -124,7 +124,7 @@ def read_headers(headers: Sequence[str]) -> list[PrintedColumn]:
     has_latencies = any(quantity.startswith("latency") for quantity in quantities)
     for header, found in zip(cleaned, quantities):
         quantity = found
-        # "weak scaling" is a SPEEDUP too, and never over a precision
+        # "weak scaling" is a SPEEDUP too, but never one relative to another precision
         if has_latencies and quantity == SPEEDUP and "scaling" not in header.lower() and columns:
             before = columns[-1].quantity
             is_bare = re.fullmatch(_SPEEDUP, header.lower()) is not None
@@ -158,7 +158,7 @@ def _name_alike(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
     renamed = dict.fromkeys(others, *full) if len(full) == 1 and not others & full else {}
     has_one_variant = len({column.variant for column in samples}) == 1
     sizes = {(column.precision, column.batch_size) for column in samples}
-    # if all derived columns name a batch size, columns keep theirs
+    # if all speedup columns name a batch size, no column loses its batch size
     is_sized = not all(column.batch_size for column in derived)
     has_one_size = is_sized and len(sizes) == len({column.precision for column in samples})
     return [

@@ -144,7 +144,7 @@ def _read_columns(table: PipeTable) -> list[PrintedColumn]:
         columns.append(dataclasses.replace(column, quantity=quantity))
     if len(distinct.get(NODES, ())) < 2 or len(distinct.get(DEVICES, ())) != 1:
         return columns
-    # devices that are the same on all rows while nodes differ are those of a node
+    # a device count that is the same in all rows, while node counts differ, is per node
     names = {DEVICES: DEVICES_PER_NODE}
     return [dataclasses.replace(c, quantity=names.get(c.quantity, c.quantity)) for c in columns]
 
@@ -264,7 +264,7 @@ def _find_default_precision(
     For latencies and speedups over a precision only reduced precisions count, if there are any.
     """
     if "precision" in labels:
-        # this project's name, or the label itself if it is none
+        # this project's name for the precision, or the label itself if it is not one precision
         label = labels["precision"]
         return find_precision(label) if len(list_precisions(label)) == 1 else label
     figures = (c for c in columns if c.quantity and c.quantity not in _LABELS)

@@ -154,7 +154,7 @@ def list_products(rows: Sequence[PrintedRow]) -> Iterator[Product]:
     for products in tables.values():
         ratio = statistics.median(float(product.ratio) for product in products)
         if not _is_near(ratio) and any(p.latency.scale is None for p in products):
-            # in seconds, which were taken for milliseconds
+            # the latencies are in seconds, and were taken for milliseconds
             products = [
                 dataclasses.replace(p, samples_x_ms=p.samples_x_ms / 1000) for p in products
             ]
@@ -208,7 +208,7 @@ def _check_throughput(product: Product) -> Optional[Discrepancy]:
     row, samples, latency = product.row, product.samples, product.latency
     batch = product.samples_x_ms
     found = _scale((samples.spread or samples.rounded) * latency.rounded, batch)
-    # ratios, throughput x latency / batch size, that are right
+    # throughput x latency / batch size must be 1, or near it in our own tables
     if found.meets(_OURS if _is_ours(latency) else ONE):
         return None
     tails = [row.cells[name] for name in _list_percentiles(row)]

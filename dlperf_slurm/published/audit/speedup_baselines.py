@@ -33,7 +33,9 @@ _SHARED: tuple[Callable[[PrintedRow], tuple[object, ...]], ...] = tuple(
 def derive_by_named_base(rows: Sequence[PrintedRow], checked: Set[int]) -> Iterator[DerivedCell]:
     """Yield the speedups over the only row with speedup 1, with the two cells to divide.
 
-    `checked` are the ids (`id(cell)`) of cells that other rules explain already; they are left out.
+    The rows are those of a table with the same precision and batch size, one of these, or all; most
+    of the other rows must fit. `checked` are the ids (`id(cell)`) of cells that other rules explain
+    already; they are left out.
     """
     done = set(checked)
     for quantity in (SPEEDUP, PRECISION_SPEEDUP):

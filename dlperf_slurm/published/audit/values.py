@@ -101,7 +101,7 @@ def has_no_value(text: str) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a cell is only a number."""
+    """Return whether a cell has one number and nothing else but its unit, variant or batch size."""
     return _VALUE.fullmatch(_clean(text).strip()) is not None
 
 

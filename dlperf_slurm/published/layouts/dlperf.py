@@ -126,7 +126,8 @@ def _make_pair(
 def _choose_parts(figures: Sequence[Figure], topology: Topology, draft: Document) -> list[Figure]:
     """Choose the figures that a cell shows: one per compiler and data location.
 
-    If the batch size is "max", the largest that fits, only the fastest is shown.
+    If the batch size is "max", the largest that fits, only the fastest is shown. `draft` gets a
+    note if several figures have the same compiler and data location.
     """
     there = [figure for figure in figures if figure.topology == topology]
     parts = list(draft.index(there, _name_variant).values())

@@ -89,7 +89,10 @@ start_run = TimedFormat(
 
 
 def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput: the mean rate of lines 21 to 120 of the first epoch."""
+    """Return DLPerf's throughput: the mean rate of lines 21 to 120 of the first epoch.
+
+    Raises RuleError unless that epoch has 120 lines.
+    """
     rates = [mark.value for mark in parsed.marks if mark.position[0] == 0]
     if len(rates) != 120:
         raise RuleError(

@@ -67,7 +67,10 @@ def _count_micro_batches(run: TimedRun) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Return a worker's measured interval: micro-batches and seconds, without the warm-up."""
+    """Return a worker's measured interval: micro-batches and seconds, without the warm-up.
+
+    The seconds of a line are its latency times its steps, or its own time if it has no latency.
+    """
     announced = run.read_count("log_interval")
     # a line covers at most `log_interval` steps, also if the line before was lost
     counts = [min(steps, announced or steps) for steps in count_timed_steps(marks)]
@@ -102,7 +105,10 @@ start_run = TimedFormat(
 
 
 def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput: the mean over steps 101 to 200 of the median device's rate."""
+    """Return DLPerf's throughput: the mean over steps 101 to 200 of the median device's rate.
+
+    Raises RuleError unless the log has 200 latencies above 0 for each device.
+    """
     latencies, devices = parsed.series.get("latencies_ms", ()), identity.devices
     if devices == 0 or len(latencies) != 200 * devices:
         raise RuleError(

@@ -78,7 +78,7 @@ class _Run:
         self._timed_steps.append(float(self._step))
 
     def _add_loss(self, rank: int, epoch: int, step: int, is_whole_run_s: bool) -> None:
-        """Count a loss line, which has the step of the epoch, or of the whole run (BERT)."""
+        """Count a loss line; `step` is of the epoch, or with `is_whole_run_s` of the run (BERT)."""
         self._has_bert_outputs = self._has_bert_outputs or is_whole_run_s
         self._step = step if is_whole_run_s else step * epoch
         where = (rank, epoch, step)

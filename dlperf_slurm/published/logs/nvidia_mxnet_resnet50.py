@@ -167,7 +167,8 @@ start_run = TimedFormat(
 def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput in samples/s, from the time between steps 20 and 120.
 
-    Like DLPerf's script, it counts the lines of all ranks, sorted by time.
+    Like DLPerf's script, it counts the lines of all ranks, sorted by time. Raises RuleError if the
+    log has fewer lines, or no batch size.
     """
     devices, times = max(identity.devices, 1), parsed.series.get("line_times", ())
     rate = time_steps(times, 20 * devices, 120 * devices, identity.batch_size_per_device)

@@ -85,7 +85,8 @@ start_run = TimedFormat(
 def _average_100_rates(parsed: ParsedRun, identity: Identity) -> float:
     """Return DLPerf's throughput: batch size of a trainer times the mean speed of lines 21 to 120.
 
-    In samples/s. The printed speed is already multiplied by the number of trainers.
+    In samples/s. The printed speed is already multiplied by the number of trainers. Raises
+    RuleError if the log has fewer lines.
     """
     batch_size = identity.global_batch_size / max(identity.nodes, 1)
     speeds = take_values([mark.value for mark in parsed.marks], 20, 120)

@@ -105,7 +105,10 @@ start_run = TimedFormat(
 
 
 def _average_100_rates(parsed: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput: the mean of global batch size / seconds of lines 21 to 120."""
+    """Return DLPerf's throughput: the mean of global batch size / seconds of lines 21 to 120.
+
+    Raises RuleError if the log has fewer lines, or seconds of 0.
+    """
     seconds = take_values([mark.value for mark in parsed.marks], 20, 120)
     if min(seconds) <= 0:
         raise RuleError("the publisher's rule needs times above 0")

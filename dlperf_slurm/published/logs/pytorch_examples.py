@@ -85,7 +85,11 @@ start_run = TimedFormat(
 
 
 def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput: global batch size over the mean of 100 lines' seconds."""
+    """Return DLPerf's throughput: global batch size over the mean of 100 lines' seconds.
+
+    They are lines 21 to 120 of those after batch 5. Raises RuleError if the log has fewer, times of
+    0, or no batch size.
+    """
     times = take_values(parsed.series.get("times_after_fifth", ()), 20, 120)
     if average(times) <= 0 or identity.global_batch_size <= 0:
         raise RuleError(

@@ -124,7 +124,10 @@ start_run = TimedFormat(
 
 
 def _time_5_intervals(parsed: ParsedRun, identity: Identity) -> float:
-    """Return DLPerf's throughput: the samples of 5 intervals between lines over their time."""
+    """Return DLPerf's throughput: the samples of 5 intervals between lines over their time.
+
+    Raises RuleError if the log has fewer than 6 lines, or no batch size.
+    """
     marks = take_values(parsed.marks, 0, 6)
     steps = marks[5].position[0] - marks[0].position[0]
     samples = steps // 5 * identity.global_batch_size

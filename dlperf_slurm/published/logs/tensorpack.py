@@ -81,7 +81,7 @@ def _choose_seconds(mark: Mark, samples: int, rates: Dict[int, float]) -> float:
         return printed
     seconds = samples / rate
     if printed < 60:
-        # to three digits
+        # below a minute, seconds are printed with three significant digits
         return seconds if abs(seconds - printed) <= 0.005 * printed else printed
     # whole seconds are cut, not rounded
     return seconds if printed <= seconds < printed + 1 else printed

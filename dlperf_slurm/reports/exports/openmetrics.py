@@ -26,7 +26,10 @@ Sample = tuple[Mapping[str, object], float]
 
 
 def serialize(summary: Summary) -> str:
-    """Serialize a run as OpenMetrics text: a gauge per figure, with a sample per measured case."""
+    """Serialize a run as OpenMetrics text: a gauge per figure, with a sample per case that has it.
+
+    Two more gauges have the run's time and its id.
+    """
     manifest = summary.manifest
     site = {"site": manifest.site_name, "matrix": manifest.matrix_name}
     cases = list_records(summary.results.cases)

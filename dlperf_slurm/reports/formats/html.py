@@ -113,7 +113,7 @@ def load_template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        # control characters; not of this tool's own markup
+        # remove control characters, except from markup that this tool made itself
         finalize=lambda value: (
             strip_controls(value)
             if isinstance(value, str) and not isinstance(value, Markup)

@@ -40,7 +40,10 @@ _SPECIAL = {
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """Serialize the tables as one LaTeX file of table environments, each with its footnotes."""
+    """Serialize the tables as one LaTeX file of table environments, each with its footnotes.
+
+    The table of step times by rank, which may be long, is left out.
+    """
     summary = report.summary
     comments = [summary.manifest.title, summary.description, summary.method, summary.banner]
     tables = [table for table in summary.tables if table.kind != RANK_TIMES.name]

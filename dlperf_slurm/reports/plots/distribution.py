@@ -58,7 +58,8 @@ def _draw(
     """Draw a panel for each series (framework and variant), with a line per topology.
 
     `timed` has the cases that have step times; `topologies` are those of all panels, whose indices
-    choose colours; `step_seconds` has the times by case id.
+    choose colours; `step_seconds` has the times by case id. For the page, the next call may draw on
+    the returned figure again.
     """
     shown = tuple((name, topologies.index(name)) for name in dict.fromkeys(timed.topology))
     first, last = find_range([step_seconds[case_id] for case_id in timed.index])
@@ -68,7 +69,7 @@ def _draw(
         if is_wide_range((first, last))
         else ()
     )
-    # a heading is added to the figures of files
+    # a figure for a file gets a heading, so it cannot be reused for the next plot
     open_empty = _open_kept if is_drawn_for_page() else _open
     figure, panels = open_empty(timed.column.nunique(), shown, marks)
     groups = timed.groupby("column", sort=False)

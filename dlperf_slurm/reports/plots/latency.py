@@ -22,7 +22,7 @@ def plot_latency(title: str, rows: "DataFrame") -> Optional[Plot]:
     `title` and `rows` (cases) are those of a latency table.
     """
     cases = rows[rows.latency_avg_ms.notna()]
-    # x by text, the smallest of several: {"16 32": 16.0}
+    # text -> x, the smallest batch size if the text has several: {"16 32": 16.0}
     sizes = {text: float(text.split()[0]) for text in cases.batch_sizes_measured}
     if len(set(sizes.values())) < 2:
         return None

@@ -42,8 +42,8 @@ def plot_run(summary: Summary, read: ReadRepeat, is_every_case: bool = False) ->
     """Draw the figures of a run: for each table, and step times of cases.
 
     Step times in their order are drawn of cases with a warning about steps, those by rank of cases
-    on the largest topologies; both of all cases if `is_every_case`. Inside `draw_for_page`, only
-    what the page shows is drawn. `read` reads the steps of a repeat.
+    on the largest topologies, at most MOST_CASES each; both of all cases if `is_every_case`. Inside
+    `draw_for_page`, only what the page shows is drawn. `read` reads the steps of a repeat.
     """
     drawings = [*_list_drawings(summary, read, is_every_case)]
     with _show_run(summary):

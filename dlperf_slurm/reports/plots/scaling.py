@@ -146,6 +146,7 @@ def _make_chart(
     """Make a chart of the column `name`, multiplied by `factor`, over the device count.
 
     Each series (framework, variant) is a line; `ideal` has the points (x, y) of a reference line.
+    With `is_share` the values are percentages, whose axis is never logarithmic.
     """
     measured, places = list_measured(rows), place_topologies(rows)
     points = make_points(measured, name, {str(t): x for t, x in places.items()}, factor)

@@ -44,7 +44,7 @@ WIDE_INCHES = 7.2
 LEGEND_POINTS = 10
 POINTS_PER_INCH = 72
 PNG_DOTS_PER_INCH = 200
-# of title and other texts around a figure in a file
+# font sizes of the title and of the other texts around a figure in a file, and their padding
 TITLE_POINTS, SMALL_POINTS, PAD_POINTS = 11, 7.5, 6
 _NO_METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
@@ -219,7 +219,7 @@ def add_heading(
     y, width and height.
     """
     for legend in figure.legends:
-        # would move to the top of the box
+        # keep the legend in the figure: by default it would move to the top of the larger box
         legend.set_bbox_to_anchor((0, 0, 1, 1), transform=figure.transFigure)
     width, height = figure.get_size_inches()
     characters = int(width * POINTS_PER_INCH / (0.55 * SMALL_POINTS))

@@ -206,7 +206,8 @@ def tabulate_rows(
 ) -> tuple[list[Table], tuple[str, ...]]:
     """Make the tables of `rows`, which have no problems; `texts` has the footnotes of each row.
 
-    Also returns the texts of all footnotes in the order of their numbers; empty texts are left out.
+    The index of `rows` must be 0, 1, ... Also returns the texts of all footnotes in the order of
+    their numbers; empty texts are left out.
     """
     notes = [(row, CASE, text) for row, own in enumerate(texts) for text in own if text]
     marks = FootnoteMarks(notes)

@@ -194,9 +194,10 @@ def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
 
 
 def choose_rows(overview: Overview, limit: int) -> Overview:
-    """Return an overview of up to `limit` rows: each framework's fastest, then the fastest others.
+    """Return an overview of up to `limit` rows: the fastest of each label, then the fastest others.
 
-    They are compared at the largest topology or batch size that was measured.
+    A label is a framework with its variant. Rows are compared at the largest topology or batch size
+    that was measured.
     """
     rates = overview.read("samples_per_s")
     place = overview.measured_places[-1] if overview.measured_places else 0

@@ -162,7 +162,10 @@ def _load(run_dir: Path) -> Optional[list[EntryRow]]:
 
 
 def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:
-    """Read the entries of a run, and store its summary; raises InputError if it cannot be read."""
+    """Read the entries of a run, and store its summary; raises InputError if it cannot be read.
+
+    If the summary cannot be stored, a line is added to `problems`.
+    """
     # imports what reads records
     from dlperf_slurm.results.history.entries import read_entries
 

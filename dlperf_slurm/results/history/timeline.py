@@ -126,10 +126,10 @@ def make_history(entries: "DataFrame") -> "DataFrame":
 
     Columns are added to those of the entries. `timeline` numbers the combinations of case and
     sizes; `sizes` describes the sizes of the model if the case id occurs with several; `median` and
-    the ends of its 95 % interval are in `unit`. The columns PAIR and FOUND compare a run, as B,
-    with the last earlier run that has a figure, as A; `samples_a` and `verdict` are empty for the
-    first run and for runs without a figure. Verdicts are adjusted for all runs of a timeline
-    (Holm).
+    the ends of its 95 % interval are in `unit`. The columns of `compare.decide_pairs` compare a
+    run, as B, with the last earlier run that has a figure, as A; `samples_a` and `verdict` are
+    empty for the first run and for runs without a figure. Verdicts are adjusted for all runs of a
+    timeline (Holm).
     """
     from pandas import concat
 
@@ -171,9 +171,10 @@ def _format_sizes(parameters: str) -> str:
 
 
 def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
-    """Return the values of the columns PAIR, which compare entry `b` with an earlier entry `a`.
+    """Return the values of the columns PAIR: samples of entries `a` and `b`, reason, changes etc.
 
-    `a` is None without a comparison; `reason` then says why, and is "" for the first run.
+    `a` is the earlier entry, None without a comparison; `reason` then says why, and is "" for the
+    first run.
     """
     if a is None:
         return THROUGHPUT, "repeats", (), () if reason else b.samples_per_s, reason, [], ""
@@ -195,9 +196,10 @@ def compare_newest(history: "DataFrame", limit: Optional[float], window: int) ->
     """Compare each case of the newest run with the median of up to `window` earlier runs.
 
     Earlier runs must have done the same work on the same machine; of two median runs the slower one
-    is used. `limit` is the allowed slowdown, such as 0.05, or None. The column `reference` has the
-    earlier run's id, or "" if there is none. Cases without earlier runs are left out. Verdicts are
-    adjusted for all cases (Holm).
+    is used. `limit` is the allowed slowdown, such as 0.05, or None. Returns a row per case with
+    IDENTITY, `reference` (the earlier run's id, or "" if there is none) and the columns of
+    `compare.decide_pairs`. Cases without earlier runs are left out. Verdicts are adjusted for all
+    cases (Holm).
     """
     newest = max(zip(history.created_at, history.run_id), default=None)
     guarded = []

@@ -58,9 +58,10 @@ def list_figures(figures: "DataFrame", mode: str) -> list[Figure]:
 
 
 def make_run_figures(results: Results) -> "DataFrame":
-    """Make the frame of figures of a run: one row per case that was not excluded, in their order.
+    """Make the frame of figures of a run: one row per case, in their order.
 
-    Cases of strong scaling are left out: no published layout has a table for them.
+    A case without a result, also one that was left out of the run, has its `problem`. Cases of
+    strong scaling are left out: no published layout has a table for them.
     """
     cases, repeats = results.cases, results.frames.repeats
     cases = cases[cases.global_batch_size == 0]

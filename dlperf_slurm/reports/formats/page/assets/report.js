@@ -1,9 +1,9 @@
 "use strict";
-// Sorting and filtering of the tables, which are whole without it.
+// Sorting and filtering of the tables, which are complete without this script.
 
 const collator = new Intl.Collator("en", { numeric: true });
 
-// Without its footnotes' numbers, which would be digits of its last word.
+// Without the numbers of footnotes, which would look like digits of the cell's last word.
 function textOf(cell) {
   return cell.dataset.text ?? cell.textContent.trim();
 }
@@ -43,8 +43,8 @@ const result = document.getElementById("filter-result");
 const rows = [...document.querySelectorAll(".sortable tbody tr")];
 const summaryRows = rows.filter((row) => row.closest(".overview"));
 
-// The title of a table has what all its rows share: a model, a precision, a batch size. A row of
-// an overview has all of the topologies, which are its headings.
+// A filter also finds words of the table's title, which has what all rows share, such as the model.
+// In an overview it finds words of the headings too, which are the topologies.
 function sayAll(row) {
   const title = row.closest(".sortable").querySelector("h2, h3").textContent;
   const headings = row.closest(".overview") ? [...row.closest("table").tHead.rows[0].cells] : [];
@@ -105,7 +105,7 @@ for (const key of document.querySelectorAll(".switch")) {
   key.replaceWith(button);
 }
 
-// A row of the table that is pointed at has the others' series dimmed.
+// Pointing at a row of the overview dims the series of all other rows.
 function dimOthers(row, isDimmed) {
   for (const series of row.closest(".overview").querySelectorAll(".series")) {
     const isOwn = series.dataset.label === row.dataset.label && series.dataset.kind === row.dataset.kind;
@@ -155,7 +155,7 @@ for (const command of document.querySelectorAll(".command")) {
   command.append(button);
 }
 
-// A link leads into what is folded.
+// Unfold the sections that contain the target of a link.
 function unfold() {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   for (let e = target; e; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
