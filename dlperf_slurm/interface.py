@@ -40,8 +40,8 @@ def open_run(
 ) -> "RunResults":
     """Open a run by its directory, archive, or the start of its id; or "latest", "latest~1".
 
-    None is the latest. `results` is the folder in which ids are searched, by default that of the
-    command line. Raises InputError, which lists known runs, if no run or several runs match.
+    None is the latest. `results` is the folder in which ids are searched, by default
+    $DLPERF_SLURM_RESULTS or "results". Raises InputError, which lists known runs, if no run or several runs match.
     """
     try:
         name = None if reference is None else str(reference)

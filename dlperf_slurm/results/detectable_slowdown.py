@@ -123,8 +123,9 @@ def get_power(
 ) -> tuple[float, float]:
     """Return the probability of detecting a slowdown, and the one that is detected with POWER.
 
-    The parameters are those of `stats.power.compute_power`, whose simulations are deterministic;
-    their results are cached. Errors of the cache are ignored.
+    `repeats` (of each run) vary by `spread`, the standard deviation of their logarithms; `slowdown`
+    is a fraction, `tests` the number of cases compared together; `is_paired`: the runs are
+    interleaved. The results of the simulations are cached; errors of the cache are ignored.
     """
     key = (repeats, spread, slowdown, tests, is_paired)
     name = hashlib.blake2b(ascii(key).encode(), digest_size=16).hexdigest()

@@ -242,7 +242,10 @@ def decide_verdict(
 
 
 def is_open(problem: str) -> bool:
-    """Return whether a task was cancelled, or is not submitted or ended: no fault of its node."""
+    """Return whether a repeat with this `problem` may still get a record: no fault of its node.
+
+    It may if its array task was cancelled, not submitted, or has not ended.
+    """
     return problem in (NOT_SUBMITTED, NO_RECORD_YET) or _CANCELLED.search(problem) is not None
 
 

@@ -24,7 +24,8 @@ def compute_pair_effects(
     Each of `pairs` has the indices of two nodes, and was measured in the round of `rounds` with its
     index. Each figure is an array [pairs, repeats]; a larger value is faster, a missing one is nan.
     Nodes of different `kinds` may be paired. The model of a figure, with effects of round, nodes,
-    kinds and link, and the tests are in docs/statistics.md, slow links.
+    kinds and link, and the tests are in docs/statistics.md, slow links. `least_effect` is the
+    slowdown from which a node or link is slow, a fraction; `seed` makes the draws repeatable.
     """
     import numpy
 

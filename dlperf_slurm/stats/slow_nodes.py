@@ -56,6 +56,7 @@ def compute_node_effects(
     Each figure, such as the throughput of a case, is an array [nodes, blocks]; a larger value is
     faster, a missing one is nan. Effects and p-values are those of docs/statistics.md, slow nodes,
     adjusted by Holm's method over all nodes and figures; `seed` makes the draws repeatable.
+    `least_effect` is the slowdown from which a node is slow, a fraction.
     `spreads` has for each figure by how much good nodes differ from each other (a standard
     deviation of logarithms), and its degrees of freedom; by default all good nodes are alike.
     Without degrees of freedom (0), no node has an interval, and each p-value is 1.
