@@ -41,7 +41,8 @@ def open_run(
     """Open a run by its directory, archive, or the start of its id; or "latest", "latest~1".
 
     None is the latest. `results` is the folder in which ids are searched, by default
-    $DLPERF_SLURM_RESULTS or "results". Raises InputError, which lists known runs, if no run or several runs match.
+    $DLPERF_SLURM_RESULTS or "results". Raises InputError, which lists known runs, if no run or
+    several runs match.
     """
     try:
         name = None if reference is None else str(reference)

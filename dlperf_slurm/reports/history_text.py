@@ -48,7 +48,7 @@ def tabulate_history(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]
 
 
 def tabulate_newest(history: "DataFrame") -> tuple[list[Table], tuple[str, ...]]:
-    """Return a table per unit with each timeline's (case's) newest run, and the footnotes' texts."""
+    """Return a table per unit with the newest run of each timeline (case), and the footnotes."""
     counts = history.groupby("timeline").run_id.transform("size")
     newest = history.assign(runs=counts).drop_duplicates("timeline", keep="last")
     tables, notes = _tabulate(_NEWEST, newest.reset_index(drop=True))

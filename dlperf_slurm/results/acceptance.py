@@ -258,7 +258,7 @@ def _make_row(
 
 
 def _describe_basis(entry: ReferenceCase) -> str:
-    """Describe what a case is compared with: "2 runs, 12 repeats, 3 nodes", or a contract's figure."""
+    """Describe a case's reference: "2 runs, 12 repeats, 3 nodes", or a contract's figure."""
     if not entry.runs:
         return (
             f"contract: at least {entry.at_least_samples_per_s_per_device:g} samples/s per device"

@@ -297,7 +297,7 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
 
 
 def share_case_column(name: str) -> Column:
-    """Return a column of CASES, without its interval, for another frame with a column of its name."""
+    """Return a column of CASES without its interval, for another frame that has its name."""
     column = next(column for column in CASES if column.name == name)
     return replace(column, compute=take_column(name), bounds=(), extremes=(), hidden=())
 
