@@ -1,6 +1,7 @@
-"""Notebooks of docs/ with their outputs -> pages of the site, in Markdown."""
+"""Notebooks of docs/ with their outputs -> pages of the site; options are not broken there."""
 
 import json
+import re
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -20,6 +21,12 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Let links to notebooks lead to their pages."""
     return markdown.replace(".ipynb)", ".md)")
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Keep options such as --cuda on one line, also in narrow cells of tables."""
+    option = r"(--[a-z][a-z-]*)(?=[^<>]*</code>)"
+    return re.sub(option, r'<span class="option">\1</span>', html)
 
 
 def _list_parts(cell: dict[str, Any]) -> list[str]:

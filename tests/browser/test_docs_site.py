@@ -50,6 +50,9 @@ def test_no_page_is_wider_than_a_phone_or_shows_its_marks(site, phone):
         text = "\n".join(phone.locator("article :is(p, li, td, th, h1, h2)").all_inner_texts())
         found = [mark for mark in ("```", "\\|", "](") if mark in text]
         assert found == [], path.name
+        options = phone.locator("article .option")
+        broken = "all => all.filter((e) => e.getClientRects().length > 1).map((e) => e.textContent)"
+        assert options.evaluate_all(broken) == [], path.name
 
 
 def test_no_table_is_cut_in_a_window(site, browser):
