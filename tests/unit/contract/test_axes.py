@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tomli_w
 from axis_samples import AXIS_SAMPLES, SCRIPT
@@ -114,7 +115,7 @@ class Way:
 
     @property
     def outcomes(self) -> CaseOutcomes:
-        batch_seconds = (0.5,) if self.case.axes.mode == INFER else ()
+        batch_seconds = np.full((1, 1), 0.5) if self.case.axes.mode == INFER else None
         outcome = Outcome(self.case.case_id, 1, self.record, "", batch_seconds)
         return CaseOutcomes(self.planned, (outcome,))
 
