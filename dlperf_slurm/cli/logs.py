@@ -138,7 +138,7 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
         (run.format_name, run.publisher_rule) for run in runs if run.publisher_samples_per_s
     )
     if any(run.status != OK and run.publisher_samples_per_s for run in runs):
-        words = "incomplete log: the publisher's rule was applied to the lines that the log has"
+        words = "incomplete log: its throughput is computed from the lines that the log has"
         print(f"{PARTIAL.strip()} {words}")
     for format_name, rule in rules:
         print(f"throughput of {format_name} logs by the publisher's rule: {rule}")

@@ -152,7 +152,7 @@ def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[st
         speedup[rows.precision_speedup_low > 1],
         speedup[rows.precision_speedup_high < 1],
     )
-    for found, words in ((gains, "has its largest gain"), (losses, "has its largest loss")):
+    for found, words in ((gains, "gains most speed"), (losses, "loses most speed")):
         if len(found):
             case = rows.loc[found.idxmax() if found is gains else found.idxmin()]
             yield (

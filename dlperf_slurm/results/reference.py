@@ -100,7 +100,7 @@ def read_reference(path: Path) -> list[ReferenceCase]:
         for name in {*table} - {*WORK}:
             reporter.add((*place, name), f"unknown key; known: {', '.join(WORK)}")
     raise_problems(reporter.problems)
-    assert found is not None, "the reference is invalid, but no problem was reported"
+    assert found is not None
     return [
         case.model_copy(update={
             "work": {**found.work, **case.work},

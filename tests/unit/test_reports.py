@@ -151,7 +151,7 @@ def test_markdown_is_a_whole_document():
         "slowest rank for these steps; median over independent repeats, with its 95 % confidence "
         "interval in parentheses. Speedup and efficiency: ratios of these medians, with 95 % "
         "confidence intervals in parentheses; the intervals of one scaling curve have a joint "
-        "confidence of 95 %, each other interval has 95 % on its own. TFLOP/s: operations in the "
+        "confidence of 95 %, all other intervals have 95 % each. TFLOP/s: operations in the "
         "matrix products and convolutions of the model's definition, forward and backward, "
         "divided by the time of the slowest rank. The "
         "repeats of a case ran close in time, in one array job: "

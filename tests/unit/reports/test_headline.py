@@ -100,9 +100,9 @@ def test_precision_that_gains_and_one_that_loses_are_told_apart():
         rename_precision(make_measured("jax", "1n1g", faster), "amp-bf16"),
         rename_precision(make_measured("jax", "1n1g", slower), "amp-fp16"),
     )
-    assert "amp-bf16 has its largest gain" in texts[1]
+    assert "amp-bf16 gains most speed" in texts[1]
     assert ": 2.00 (" in texts[1]
-    assert "amp-fp16 has its largest loss" in texts[2]
+    assert "amp-fp16 loses most speed" in texts[2]
     assert ": 0.5" in texts[2]
 
 
