@@ -62,7 +62,7 @@ def _list_stalls(step_seconds: Sequence[float], limit: float) -> list[int]:
 
 
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
-    """Return count, longest (in median steps) and share of time of a rank's stalls."""
+    """Count a rank's stalls; return the longest in median steps, and the share of time lost."""
     median = statistics.median(step_seconds)
     stalled = [step_seconds[i] for i in _list_stalls(step_seconds, STALL_FACTOR * median)]
     if not stalled or median == 0:

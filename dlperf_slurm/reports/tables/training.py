@@ -194,7 +194,10 @@ def make_precision_table(rows: "DataFrame", marks: FootnoteMarks) -> Table:
     ]
 
     def join(name: str, bounds: bool = False, has_marks: bool = False) -> Any:
-        """Make cells [precisions][topologies] of a column, each with a value per compiler."""
+        """Make cells [precisions][topologies] of a column, each with a value per compiler.
+
+        `bounds`: with confidence intervals; `has_marks`: with footnote marks.
+        """
         cells = iter(ShownColumn(name, bounds=bounds, missing=NO_REFERENCE).make_cells(full))
         numbers = iter(notes)
         return [
