@@ -3,7 +3,6 @@
 import re
 import runpy
 import sys
-import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -125,13 +124,7 @@ def test_python_of_the_documents_runs(two_runs, home, monkeypatch, capsys):
     names = {}
     # in one namespace, as in a notebook
     for code in re.findall(r"^```python\n(.*?)^```", document, re.M | re.S):
-        try:
-            exec(code, names)
-        except ImportError as error:
-            # not installed with the tool
-            if error.name not in ("altair", "polars"):
-                raise
-            warnings.warn(f"a code block of docs/python.md was not run: {error}", stacklevel=1)
+        exec(code, names)
     assert names["cases"].case_id.tolist() == [CASE_1, CASE_2]
     assert names["best"].case_id == CASE_2
     assert names["as_good"].case_id.tolist() == [CASE_2]
