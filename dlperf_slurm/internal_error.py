@@ -26,7 +26,7 @@ def report_internal_error(error: Exception, version: str) -> int:
         descriptor, path = tempfile.mkstemp(prefix="dlperf-slurm-error-", suffix=".txt")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(heading + trace)
-        print(f"Please report it, with {path}", file=sys.stderr)
+        print(f"Please report this error and attach {path}", file=sys.stderr)
     except OSError:
         print(heading + trace, file=sys.stderr)
     return EXIT_CODE

@@ -35,8 +35,8 @@ def add_commands(commands: "Commands") -> None:
         help="reference file: made by `reference make`, or by hand with a contract's figures; or "
         "the name of a published source, as for `report --against`")  # fmt: skip
     parser.add_argument("--tolerance", metavar="PERCENT",
-        help="allowed slowdown against the reference, such as 3%% (default: computed from how much "
-        "the reference's runs vary, which needs two runs; 0 for a contract's figures)")  # fmt: skip
+        help="allowed slowdown against the reference, such as 3%% (default: from the variation "
+        "between the reference's runs, at least two; for a contract's figures: 0)")  # fmt: skip
     add_ci_options(parser)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     add_json_option(parser)

@@ -59,8 +59,8 @@ def add_commands(commands: "Commands") -> None:
         metavar="PERCENT",
         default="1%",
         help=(
-            "report only differences of at least this percentage, not counting rounding (default: "
-            "1%%)"
+            "report only cells that are off by at least this percentage more than rounding "
+            "explains (default: 1%%)"
         ),
     )
     add_json_option(command)
@@ -175,9 +175,8 @@ def run_audit(options: argparse.Namespace) -> None:
     else:
         _print_audit(audit, found, kinds, threshold)
     if found:
-        count = len(found)
-        words = "1 cell contradicts" if count == 1 else f"{count} cells contradict"
-        raise CasesFailedError(f"{words} other cells of the tables; see the findings above")
+        cells = count_things(len(found), "inconsistent cell")
+        raise CasesFailedError(f"{cells} in the tables; see the findings above")
     if not audit.checked.is_anything:
         names = ", ".join(map(str, options.files))
         raise InputError(

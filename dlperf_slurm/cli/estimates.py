@@ -59,8 +59,8 @@ def describe_local_run(matrix: "PlannedMatrix", options: "Namespace") -> list[st
     time = describe_time(plan, seconds, is_local=True)
     if matrix.within_seconds:
         time += (
-            f"; after {write_duration(matrix.within_seconds)} (--within), only the first repeat "
-            "of each case and retries are still started"
+            f"; after {write_duration(matrix.within_seconds)} (--within), only retries and the "
+            "first repeat of each case are started"
         )
     return [f"site {loaded.name}: {explain_choice(options.site)}", *_describe_cases(plan), time]
 

@@ -60,8 +60,8 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
         "--site",
         default=os.environ.get("DLPERF_SLURM_SITE") or None,
         help="name or file of the site; default: $DLPERF_SLURM_SITE, else the site with the name "
-        "of this cluster, else slurm, or local on a machine without Slurm (but `submit` then needs "
-        "--site local)",
+        "of this cluster, else slurm, or local if this machine has no Slurm. To submit without "
+        "Slurm, give --site local",
     )
     add_set_option(parser)
 

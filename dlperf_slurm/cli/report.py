@@ -57,7 +57,7 @@ def add_commands(commands: "Commands") -> None:
         metavar="SOURCE",
         help="print the tables of published results instead of those of a run",
     )
-    text = "compare with a published source: dlperf, nvidia_pytorch_resnet50, ..."
+    text = "compare with published results: dlperf, nvidia_pytorch_resnet50, ..."
     add_repeated_option(parser, "--against", "NAME", text)
     parser.add_argument(
         "--plots",
@@ -65,8 +65,8 @@ def add_commands(commands: "Commands") -> None:
         default=SOME,
         help="plots to draw: 'some' (default): plots of the tables and of unusual step times; "
         "'files': as 'some', also as PDF and PNG; 'all': as 'some', and step times of every case; "
-        "'none': no plots (the fastest). 'all' and 'none' write a page of their own, "
-        "report-plots-all.html or report-plots-none.html",
+        "'none': no plots (the fastest). Instead of report.html, 'all' and 'none' write "
+        "report-plots-all.html and report-plots-none.html",
     )
     parser.add_argument(
         "--steps",

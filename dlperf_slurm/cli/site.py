@@ -38,7 +38,7 @@ def add_commands(commands: "Commands") -> None:
     action.add_argument(
         "--device",
         choices=("cuda", "cpu"),
-        help="device of the ranks; default: cuda if nodes have GPUs",
+        help="device that ranks use (default: cuda if nodes have GPUs, else cpu)",
     )
 
     command = add_command(commands, "doctor", run_doctor)
@@ -123,7 +123,7 @@ def _examine(options: argparse.Namespace, findings: "list[CheckResult]") -> None
     say(f"site {explain_choice(options.site)}")
     _, loaded, plan, *_ = load_plan(options, must_reach_cluster=True)
     for left_out in dict.fromkeys(left_out.reason for left_out in plan.left_out):
-        say(f"left out: {left_out}")
+        say(f"cases left out: {left_out}")
     if not plan.groups:
         raise InputError(
             f"{options.matrix}: site {loaded.name} can run no case of this matrix, see above"

@@ -113,7 +113,7 @@ def run_sweep(options: argparse.Namespace) -> None:
                 "in a sweep only --blocks may set repeats; remove repeats from the [[override]]"
             )
         if options.pairs:
-            say(f"{rounds} rounds of {len(measured) // rounds} pairs")
+            say(f"{rounds} rounds, each with {len(measured) // rounds} pairs of nodes")
         each = "pair" if options.pairs else "node"
         say(
             f"{len(nodes)} nodes, {options.blocks} repeats of each case on each {each}; nodes not "

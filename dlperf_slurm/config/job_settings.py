@@ -22,29 +22,32 @@ class NodeCheck(TomlModel):
     """
 
     devices: bool = False
-    """Check that as many GPUs respond as the job has on the node."""
+    """Check that every GPU of the job on the node responds."""
     ecc: bool = False
     """Check that no GPU has uncorrectable ECC errors or pending row remaps, or needs a reset."""
     xid_hours: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    """Past hours in which the kernel log must have no hardware Xid error; 0 skips the check."""
+    """Number of past hours to check the kernel log for hardware Xid errors; 0 skips the check."""
     clocks: bool = False
     """Check that no GPU is throttled by heat or power, or has its clocks set below the default."""
     links: bool = False
     """Check that GPUs have PCIe links of full width, and that NVLinks and NVSwitches work."""
     ports: bool = False
-    """Check network ports (NCCL_IB_HCA or all): all active, of equal rate and MTU, with a GID."""
+    """Check that InfiniBand and RoCE ports are active, with a GID and equal rates and MTUs.
+
+    It checks all ports, or only those that NCCL_IB_HCA selects.
+    """
     stale_processes: bool = False
     """Check that no process uses the GPUs, and none of yours is left from another job."""
     free_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Free memory that a node must have, at least."""
+    """Minimum free memory of a node."""
     free_device_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Free memory that each GPU must have, at least."""
+    """Minimum free memory of each GPU."""
     open_files: Annotated[int, Field(ge=0)] = 0
-    """Limit of open files (`ulimit -n`) that a node must have, at least, outside containers."""
+    """Minimum limit of open files (`ulimit -n`) on a node, outside containers."""
     locked_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Limit of locked memory (`ulimit -l`) that a node must have, at least, outside containers."""
+    """Minimum limit of locked memory (`ulimit -l`) on a node, outside containers."""
     shared_memory_mib: Annotated[int, Field(ge=0)] = 0
-    """Size that /dev/shm of a node must have, at least, outside containers."""
+    """Minimum size of /dev/shm on a node, outside containers."""
     commands: OneOrMore[str] = ()
     """More checks: lines of bash, such as "nhc"; if one fails, its last output is the reason."""
 
@@ -59,7 +62,7 @@ class NodeSettings(TomlModel):
     energy_command: str = ""
     """Bash that prints the node's power or energy, such as "350 W" or "5120 J".
 
-    It runs on each node every 5 s during the measured steps. Default: Cray's counters.
+    It runs on each node every 5 s during the measured steps. Default: Cray's pm_counters.
     """
     timeout_seconds: Annotated[float, Field(gt=0, strict=False)] = 300.0
     """Time limit of each check, and of each line of `setup`, on a node."""

@@ -73,9 +73,9 @@ class DatasetLocation(TomlModel):
     """Location of a data set's files."""
 
     path: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
-    """Folder of the files, or with `stage_to` a tar archive of them; default: data/NAME."""
+    """Folder of the data set, or with `stage_to` a tar archive of it; default: data/NAME."""
     stage_to: Optional[Annotated[str, AfterValidator(_check_node_path)]] = None
-    """Folder on each node to copy the files to and read them from: "$SLURM_TMPDIR/imagenet"."""
+    """Folder on each node to copy the data set to, and read it from: "$SLURM_TMPDIR/imagenet"."""
     on_login_node: bool = True
     """Whether the login node can see `path`; if not, `path` is not checked before the job runs."""
 
@@ -160,7 +160,7 @@ class Site(JobSettings):
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
     """SBATCH_ variables of your shell that sbatch may read, such as "SBATCH_ACCOUNT"."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
-    """Variables of your shell to pass to the jobs, with values that only you can read."""
+    """Environment variables of your shell to pass to the jobs; only you can read their values."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None
     """Umask of a run's files, in octal; default: "077", or "027" if `group` is set."""
     group: Optional[str] = None

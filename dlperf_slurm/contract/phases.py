@@ -21,10 +21,10 @@ MEANINGS = {
     "setup, modules, preparation of the nodes",
     LAUNCHER: "from the call of the launcher until the Python of rank 0 starts, including the "
     "start of a container",
-    PYTHON: "from the start of rank 0's Python until the worker runs in it",
-    RANKS: "from the start of the worker until all ranks have connected to each other",
-    LOOK: "placement of ranks, a check for other load on the hosts, and the measurement of peak "
-    "rates of the device, if it is made",
+    PYTHON: "from the start of rank 0's Python until the benchmark code runs in it",
+    RANKS: "from the start of the benchmark code until all ranks have connected to each other",
+    LOOK: "placement of ranks, checks for other load on the hosts, and any measurement of the "
+    "device's peak rates",
     FRAMEWORK: "import of Python modules, mostly those of the framework",
     SESSION: "preparation of the framework after its import: rendezvous, network, model, weights "
     "and batch",

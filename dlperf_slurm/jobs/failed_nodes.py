@@ -89,11 +89,11 @@ def drop_usable_nodes(
 
 def describe_too_few(site: "Site", needed: int) -> str:
     """Return why `exclude_nodes` excludes no node for jobs of `needed` nodes."""
-    size = "does not set" if site.max_nodes is None else f"sets {site.max_nodes} as"
+    size = "is not set" if site.max_nodes is None else f"is {site.max_nodes}"
     nodes = count_things(needed, "node")
     return (
-        f"no node is excluded, as too few might be left for a job of {nodes}: the site file {size} "
-        "max_nodes, the number of nodes that jobs may use"
+        f"no node is excluded, as too few might be left for a job of {nodes}: in the site file, "
+        f"max_nodes (the number of nodes that jobs may use) {size}"
     )
 
 

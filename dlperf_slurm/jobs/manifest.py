@@ -216,8 +216,8 @@ def find_manifest_problem(manifest: Manifest) -> str:
         numbers += [axes.data_workers, axes.prefetch_batches, axes.gradient_accumulation]
         if wrong := [number for number in numbers if not 0 < number < 10**9]:
             return (
-                f"cases[{index}].axes: a number of devices or batches, or a batch size, is "
-                f"{wrong[0]}; allowed: 1 to 999999999"
+                f"cases[{index}].axes: one of its counts or batch sizes is {wrong[0]}; allowed: "
+                "1 to 999999999"
             )
     most = max((case.repeats for case in manifest.cases), default=0)
     if len(set(manifest.nodes)) < len(manifest.nodes):

@@ -46,8 +46,8 @@ def _find_step_count_problems(record: Record) -> Iterator[str]:
         found, asked = getattr(record, f"{phase}_steps"), getattr(case, f"{phase}_steps")
         if found and not (getattr(case, f"min_{phase}_seconds") and found > asked):
             yield (
-                f"{phase}_steps is {found}, but the case plans {asked}; also allowed: 0, and "
-                f"more steps if the case sets min_{phase}_seconds"
+                f"{phase}_steps is {found}, but must be 0 (the {asked} planned steps were run), or "
+                f"above {asked} if the case sets min_{phase}_seconds"
             )
 
 
@@ -65,7 +65,10 @@ def _find_rank_problems(record: Record) -> Iterator[str]:
                 f"with topology {case.axes.topology}"
             )
         if (rank.host, rank.local_rank) in places:
-            yield f"ranks[{index}] is the second with local_rank {rank.local_rank} on {rank.host!r}"
+            yield (
+                f"ranks[{index}].local_rank is {rank.local_rank}, but another rank on "
+                f"{rank.host!r} has the same"
+            )
         places.add((rank.host, rank.local_rank))
         if rank.data_wait_seconds >= rank.window_seconds:
             yield (

@@ -93,7 +93,7 @@ def _find_build_obstacle(case: MatrixCase, job_site: Site) -> Optional[str]:
         problem = describe_cpu_build(framework, job_site)
         remedy = (
             "; name an environment for GPUs under [environments] in the site file, or remove the "
-            "CPU environment there and create one for GPUs: "
+            "CPU environment from the file and create one for GPUs: "
             f"`{get_creation_command(framework, CUDA)}`"
         )
         return f"{framework}: {problem}{remedy}" if problem else None
@@ -120,7 +120,7 @@ def _find_size_obstacle(case: MatrixCase) -> Optional[str]:
     remedy = f"set measured_steps and warmup_steps in [protocol] to at most {largest}"
     return (
         f"the times of {what} on {ranks} ranks need more than {ARRAY_LIMIT_BYTES // MIB} MiB, the "
-        f"limit per repeat: {remedy if largest else 'set fewer output_tokens'}"
+        f"limit per repeat: {remedy if largest else 'reduce output_tokens'}"
     )
 
 

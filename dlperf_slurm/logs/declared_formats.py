@@ -214,7 +214,7 @@ def _make_signature(name: str, lines: Sequence[Any]) -> Pattern[str]:
     except re.error as error:
         raise FormatError(
             f"{name}: the line patterns cannot be combined into one regular expression: {error}; "
-            "add the key signature"
+            "add the key `signature`"
         ) from error
 
 

@@ -39,7 +39,7 @@ ADD_FORMAT = "docs/logs.md shows how to add a format in a few lines of TOML (--f
 INCOMPLETE = "incomplete"
 """Status of a run whose log ends early or has lost lines.
 
-The only throughput of such a run is that of its publisher's rule, if any. Runs that are
+Its only throughput is the one that the publisher's rule computes, if there is a rule. Runs that are
 `MEASURED` or `CONTRADICTORY` have no throughput. Records never have one of these three statuses.
 """
 MEASURED = "measured"
@@ -274,7 +274,8 @@ def _import_run(
         known = ", ".join(repr(rule.name) for rule in rules)
         rule, reason = (
             rules[0],
-            f"the log format has no publisher's rule {options.rule_name!r}; known: {known}",
+            f"the log format has no rule {options.rule_name!r} to compute a throughput; "
+            f"known: {known}",
         )
     elif rule is not NO_RULE:
         figure, rule, reason = _apply_rules(suiting, parsed, identity)
@@ -365,7 +366,9 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> Tuple[str, str]:
     The status is MEASURED without settings, FAILED without steps. Else returns (OK, "").
     """
     if not windows:
-        return FAILED, "after the warm-up, the log has too few timed steps, or all at the same time"
+        return FAILED, (
+            "the log has too few timed steps after the warm-up, or all of them have the same time"
+        )
     needed: Set[str] = set()
     for window in windows:
         if window.seconds > 0 or window.unit == STEPS:
@@ -437,5 +440,5 @@ def _apply_rules(
         try:
             return rule.compute(parsed, identity), rule, ""
         except RuleError as error:
-            reasons.append(f"no throughput by the publisher's rule {rule.name!r}: {error}")
+            reasons.append(f"the publisher's rule {rule.name!r} gives no throughput: {error}")
     return None, suiting[0], reasons[0]

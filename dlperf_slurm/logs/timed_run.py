@@ -62,7 +62,7 @@ VALUES: Dict[str, Tuple[str, float]] = {
     "interval_seconds": (INTERVAL, 1.0),
     "microseconds_per_sample": (SAMPLES, -1e6),
 }
-"""Named group -> unit, factor: value x factor, or -factor / value for a negative factor."""
+"""Named group -> unit, factor. The result is value x factor; if factor < 0, -factor / value."""
 _RATES = [name for name, (unit, _) in VALUES.items() if unit in (SAMPLES, TOKENS, STEPS)]
 PRINTED = {"tflops": "TFLOP/s per device", "mfu": "% MFU", "printed_tokens_per_s": "tokens/s"}
 _KEPT = {*PRINTED, "average"}

@@ -12,12 +12,12 @@ from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.patterns import subtract_times
 
 WARMUP_STEPS = 20
-"""Warm-up steps of a log, as many as in the worker; a quarter of a run with fewer than 80 steps."""
+"""Default number of warm-up steps of a log; in a log with fewer than 80 steps, a quarter."""
 
 SAMPLES, TOKENS, STEPS = "samples", "tokens", "steps"
 
 Interval = Tuple[int, float]
-"""A number of steps, and their seconds or samples/s."""
+"""Number of steps, and their duration in seconds or their rate in samples/s."""
 
 
 @dataclass(frozen=True)

@@ -208,9 +208,10 @@ AXIS_SPECS = (
     AxisSpec(
         "global_batch_size",
         value_types.NaturalInt,
-        "Samples of one step over all devices, the same on each topology (strong scaling); it must "
-        "be a multiple of the devices x `gradient_accumulation`, and sets `batch_size_per_device`. "
-        "0 keeps the batch size per device instead (weak scaling).",
+        "Number of samples per step over all devices, the same on each topology (strong scaling). "
+        "It sets `batch_size_per_device`, and must be a multiple of devices x "
+        "`gradient_accumulation`. With 0, `batch_size_per_device` is the same on each topology "
+        "(weak scaling).",
         unit="samples",
         label="",
         id_text="global{}",

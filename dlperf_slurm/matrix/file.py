@@ -96,7 +96,7 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
         _check_overrides(matrix, reporter)
         _check_scripts(matrix, reporter)
     raise_problems(reporter.problems)
-    assert matrix is not None, "the matrix is invalid, but no problem was reported"
+    assert matrix is not None, "the validation of the matrix failed without an error message"
     if assignments:
         # the run keeps the merged values, and the first line names the `--set` options
         text = f"# {toml.label!a}\n{tomli_w.dumps(toml.data)}"
@@ -233,8 +233,8 @@ def _check_log_formats(matrix: Matrix, reporter: ProblemCollector) -> None:
         if script.rule and script.rule not in rules:
             reporter.add(
                 ("scripts", name, "rule"),
-                f"{script.rule!r} is not a publisher's rule of log format {script.format!r}; "
-                f"known: {'; '.join(rules)}",
+                f"log format {script.format!r} has no rule {script.rule!r} to compute a "
+                f"throughput; known: {'; '.join(rules)}",
             )
 
 

@@ -93,7 +93,7 @@ else:
         __base__=AxisTable,
         __doc__='Cases that have one of these values on each axis named here; ">=256" '
         "stands for all numbers from 256 on.",
-        model=_make_field(str, "Name of a model, or of a model of a script."),
+        model=_make_field(str, "Name of a model: one of this tool, or the model of a script."),
         **{s.name: _make_field(s.bound or s.kind, s.description) for s in AXIS_SPECS},
         **{part: _make_field(BoundOrNumber, text) for part, text in TOPOLOGY_PARTS.items()},
     )
@@ -137,7 +137,7 @@ class Protocol(TomlModel):
     min_warmup_seconds: Seconds = 0.0
     """Minimum duration of the warm-up, without its first step; more steps are run if needed."""
     min_measured_seconds: Seconds = 0.0
-    """Minimum duration of the measured steps; the warm-up shows if more steps are needed."""
+    """Minimum duration of the measured steps; warm-up step times decide if more are needed."""
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
     """Seed for the random order of array tasks."""
     seed: Annotated[int, Field(ge=0)] = 1
@@ -145,7 +145,7 @@ class Protocol(TomlModel):
     batch_size_step: PositiveInt = 8
     """Step size of the search for the largest batch size."""
     memory_limit_mib_per_device: Optional[PositiveInt] = None
-    """Limit of a rank's peak memory on its device, in MiB; above it a rank is out of memory."""
+    """Limit of a rank's peak memory on its device, in MiB; more counts as out of memory."""
     telemetry_interval_seconds: Seconds = 0.5
     """Interval between samples of power, clocks and memory; 0 switches sampling off."""
     stall_seconds: Optional[Seconds] = None

@@ -40,5 +40,5 @@ def copy_examples(directory: Path, schemas: Mapping[str, Any]) -> Iterator[Path]
             make_folder(target.parent, root=directory)
             write_file(target, content, root=directory)
         except OSError as error:
-            raise InputError(f"{directory}: copying has stopped: {error}") from error
+            raise InputError(f"{directory}: copying failed: {error}") from error
         yield target

@@ -88,9 +88,8 @@ def make_reference(name: str, outcomes: Sequence[CaseOutcomes]) -> list[Referenc
             )
     if not found:
         raise InputError(
-            f"--reference {name}: no case of the run agrees with a published figure in model "
-            "sizes, framework, precision, batch size, nodes and devices; to see what differs: "
-            f"report --against {name}"
+            f"--reference {name}: no case of the run has the same model and settings as a "
+            f"published figure; the command `report --against {name}` lists the differences"
         )
     return found
 

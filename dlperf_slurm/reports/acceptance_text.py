@@ -67,12 +67,13 @@ def describe_method(accepted: Acceptance) -> str:
     stated = accepted.tolerance
     lines = [
         "tolerance: " + (
-            "computed from how much the reference's runs differ, so that of 20 further runs on the "
-            "same machine about 1 would have a case below its bound; 0 for a contract's figures"
+            "computed from the variation between the reference's runs. About 1 in 20 further runs "
+            "on the same machine would have a case below its bound. For a contract's figures: 0"
             if stated is None else f"{format_percent(stated)}, as given"
         ),
         "accepted: above the bound with 95 % confidence; rejected: below the bound with 95 % "
-        "confidence for all cases together; undecided: neither (docs/statistics.md, accept)",
+        "confidence, adjusted for the number of cases; undecided: neither (docs/statistics.md, "
+        "accept)",
     ]  # fmt: skip
     if accepted.others:
         lines.append(

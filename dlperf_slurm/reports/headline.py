@@ -118,7 +118,7 @@ def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]
         efficiencies = scaled[name][scaled.topology == largest]
         best, worst = efficiencies.idxmax(), efficiencies.idxmin()
         shares = {case_id: _write_share(scaled.loc[case_id], name) for case_id in (best, worst)}
-        what = f"{name.partition('_')[0]}-scaling efficiency over {scaled.baseline[best]}"
+        what = f"{name.partition('_')[0]}-scaling efficiency relative to {scaled.baseline[best]}"
         text = f"On {largest} the {what} is {shares[best]}: {names[best]}"
         is_worse = efficiencies[worst] < efficiencies[best]
         yield text + (f"; {shares[worst]} at worst: {names[worst]}." if is_worse else ".")

@@ -171,8 +171,8 @@ def tabulate_runs(
             for row in runs
         ],
         8,
-        "compared with previous run: how many cases have each verdict; each case is compared with "
-        "the last earlier run that measured the case; the linked page compares the run with the "
+        "compared with previous run: number of cases with each verdict. Each case is compared with "
+        "the last earlier run that measured the case. The linked page compares the run with the "
         "last earlier run of the same matrix and site",
         # omitted first if space is short; the run links to its files, its title says what ran
         (2, 4, 5, 7),

@@ -31,8 +31,8 @@ _OF_THROUGHPUT = (
     "Throughput: global batch size x number of measured steps, divided by the time of the slowest "
     "rank for these steps; median over independent repeats, with its 95 % confidence interval in "
     "parentheses. Speedup and efficiency: ratios of these medians, with 95 % confidence intervals "
-    "in parentheses; the intervals of one scaling curve have a joint confidence of 95 %, all "
-    "other intervals have 95 % each. TFLOP/s: operations in the matrix products and "
+    "in parentheses. The intervals of one scaling curve have a joint confidence of 95 %; any other "
+    "interval has an individual confidence of 95 %. TFLOP/s: operations in the matrix products and "
     "convolutions of the model's definition, forward and backward, divided by the time of the "
     "slowest rank."
 )

@@ -136,13 +136,13 @@ def _declare_settings() -> Iterator[Column]:
 def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
     """Declare mean and percentiles of a latency, such as `ttft_p99_ms`.
 
-    `name` begins the columns' names ("ttft"); `meaning` follows "99 % latency" in each description.
+    `name` begins the columns' names ("ttft"); `meaning` follows "99th-percentile latency" or such.
     """
     for part in LATENCY_NAMES:
         yield declare_median(
             f"{name}_{part}_ms", "ms", f"{describe_latency(part)}{meaning}",
             median_of(f"{name}_{part}_seconds", 1000),
-            header=f"{part if part == 'avg' else part[1:] + ' %'} ms", missing="too few values",
+            header=f"{part} ms", missing="too few values",
         )  # fmt: skip
         yield declare_hidden(
             f"{name}_{part}_seconds", NUMBER, plain_median_of(f"{name}_{part}_seconds")
@@ -239,7 +239,7 @@ CASES: tuple[Column, ...] = (
         lambda c: c["first_peak_tflops"].where(
             c.valid.groupby("case_id").devices.nunique().reindex(c.plan.index) == 1)),
     *(declare_median(f"{kind}_peak_share", "fraction", f"`tflops_per_device` / "
-        f"`{kind}_peak_tflops`{name}; the interval is that of the throughput",
+        f"`{kind}_peak_tflops`{name}; the interval does not include the uncertainty of the peak",
         tflops_of(f"{kind}_peak_tflops"), header=f"share of {kind} peak", form=SHARE,
         missing=UNKNOWN)
       for kind, name in (("measured", " (MFU)"), ("published", ""))),
@@ -249,9 +249,9 @@ CASES: tuple[Column, ...] = (
     Column("all_reduce_gb_per_s", NUMBER, "GB/s", "bus bandwidth of an all-reduce of the "
         "gradients: 2 (n - 1) / n of their size, for n ranks, divided by its time",
         median_of_all_reduces("gb_per_s")),
-    Column("reachable_efficiency", NUMBER, "fraction", "highest weak-scaling efficiency that the "
-        "all-reduce of the gradients allows if it overlaps the backward pass, computed from the "
-        "time of an all-reduce measured on its own",
+    Column("reachable_efficiency", NUMBER, "fraction", "highest weak-scaling efficiency if the "
+        "all-reduce of the gradients overlaps the backward pass; computed from the step time of "
+        "one device and from the time of a separate all-reduce",
         compute_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
         missing=UNKNOWN),
     Column("unoverlapped_efficiency", NUMBER, "fraction", "as `reachable_efficiency`, but "
@@ -266,9 +266,9 @@ CASES: tuple[Column, ...] = (
     declare_ratio("precision_speedup", "ratio", "throughput divided by that in "
         "`reference_precision` at the same topology",
         ratio_to("samples_per_s", "full_precision_case"), header="speedup"),
-    *_declare_latencies("latency", " of an inference batch: median over the repeats; if a repeat "
-        "has too few batches, over the batches of all repeats together; missing if even these "
-        "are too few"),
+    *_declare_latencies("latency", " of an inference batch: median over the repeats. If a repeat "
+        "has too few batches for this value, it is computed from the batches of all repeats "
+        "together. It is missing if all repeats together have too few batches"),
     *_declare_latency_speedups(),
     *(column for name in ("ttft", "tpot", "itl")
         for column in _declare_latencies(name, f": {LATENCIES[name][0]}")),
@@ -331,20 +331,20 @@ CASES: tuple[Column, ...] = (
     Column("imbalance", NUMBER, "ratio", "median step time of the slowest rank divided by that "
         "of the median rank",
         RepeatAggregate("imbalance", "median"), header="imbalance", form=ScaledFormat(".3f")),
-    Column("waiting_share", NUMBER, "fraction", "mean share of a training step in which ranks "
-        "wait for the slowest one", RepeatAggregate("waiting_share", "median"),
+    Column("waiting_share", NUMBER, "fraction", "mean share of a training step that ranks "
+        "spend waiting for the slowest rank", RepeatAggregate("waiting_share", "median"),
         header="waiting", form=SHARE, missing="none"),
     Column("slowest_host", TEXT, "", "host of the slowest rank", of_slowest_device("host")),
-    Column("slowest_rank", TEXT, "", "number of the slowest rank; several if the slowest device "
-        "had different rank numbers in different repeats", of_slowest_device("ranks")),
+    Column("slowest_rank", TEXT, "", "rank number of the slowest device; several if the "
+        "number differed between repeats", of_slowest_device("ranks")),
     Column("peak_memory_bytes", COUNT, "B", "highest peak memory of any rank in any repeat",
         RepeatAggregate("peak_memory_bytes", "max"), header="peak MiB",
         form=ScaledFormat(".0f", 1 / 2**20), missing=UNKNOWN),
     Column("utilization", NUMBER, "fraction", "utilization of the devices, mean over the "
         "measured steps",
         RepeatAggregate("utilization", "median"), header="busy %", form=OCCUPIED, missing=UNKNOWN),
-    Column("power_watts", NUMBER, "W", "power of all devices together (without GPUs, of the CPUs "
-        "of all hosts); median over the repeats",
+    Column("power_watts", NUMBER, "W", "total power of the devices, or of the CPUs of all hosts "
+        "if there are no GPUs; median over the repeats",
         RepeatAggregate("power_watts", "median"),
         header="W", form=ScaledFormat(".1f"), missing=UNKNOWN),
     Column("samples_per_joule", NUMBER, "samples/J", "throughput divided by `power_watts`",
@@ -354,7 +354,7 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate("node_power_watts", "median"),
         header="node W", form=ScaledFormat(".1f"), missing=UNKNOWN),
     Column("joules_per_sample", NUMBER, "J/sample", "energy of the devices per sample: their power "
-        "divided by throughput; missing where `node_joules_per_sample` is",
+        "divided by throughput; missing if `node_joules_per_sample` has no value",
         RepeatAggregate("joules_per_sample", "median"), header="J per sample",
         form=ScaledFormat(".4g"), missing=UNKNOWN),
     Column("node_joules_per_sample", NUMBER, "J/sample", "energy of the nodes per sample: their "

@@ -60,7 +60,7 @@ STEPS: tuple[Column, ...] = tuple(
         ("repeat", SHORT_COUNT, "", REPEAT_MEANING),
         ("rank", SHORT_COUNT, "", "MPI rank, from 0"),
         ("step", SHORT_COUNT, "", "measured step, from 1"),
-        ("seconds", NUMBER, "s", "time of the step, by the clock named in the record"),
+        ("seconds", NUMBER, "s", "time of the step, by the clock in `clock` of the repeats"),
     ))  # fmt: skip
 
 

@@ -91,8 +91,8 @@ def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) ->
         why = f"no more than half of the {len(bits)} nodes have bitwise equal results"
         if 2 * len(varying) >= len(bits):
             why = (
-                "not deterministic: results of different blocks of repeats are not bit-identical "
-                f"on {len(varying)} nodes"
+                f"on {len(varying)} nodes they are not deterministic: different blocks of repeats "
+                "have different losses or weights"
             )
         verdicts.notes.append(f"losses and weights are not compared bitwise: {why}")
         return
@@ -100,12 +100,13 @@ def _compare_group(bits: Mapping[str, Sequence[Bits]], verdicts: BitVerdicts) ->
     for node, own in bits.items():
         others = [one for one in own if one != usual]
         if others:
-            words = f"losses or weights{_name_ranks(usual, others)} differ bitwise from those of "
-            words += f"the {count} nodes that agree, in {len(others)} of {len(own)} blocks"
+            words = f"in {len(others)} of {len(own)} blocks, losses or weights"
+            words += f"{_name_ranks(usual, others)} differ bitwise from the equal results of "
+            words += f"{count} other nodes"
             if len(others) == len(own):
                 verdicts.different[node] = words
             else:
-                verdicts.unsure[node] = f"{words}: sweep again with more --blocks"
+                verdicts.unsure[node] = f"{words}; to decide, sweep again with more --blocks"
 
 
 def _name_ranks(usual: Bits, others: Sequence[Bits]) -> str:

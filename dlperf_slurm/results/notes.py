@@ -162,7 +162,8 @@ def _describe_printed(outcomes: CaseOutcomes) -> list[str]:
         f"{unit}"
         for unit in units
     ]
-    return [f"figures in the logs, medians over repeats: {' and '.join(texts)}"] if texts else []
+    figures = " and ".join(texts)
+    return [f"printed by the trainer in its logs (medians over repeats): {figures}"] * bool(texts)
 
 
 def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
@@ -194,12 +195,14 @@ def describe_missing_interval(curve_points: int) -> Note:
 
     The interval is one of `curve_points` of a scaling curve with joint 95 % confidence.
     """
-    form = "too few repeats for the 95 % interval of a speedup: each of the two cases needs {}"
+    form = (
+        "too few repeats for the 95 % interval of a speedup: the case and its baseline need {} each"
+    )
     needed = count_needed_repeats(curve_points)
     if curve_points > 1:
         form += (
-            ", as the intervals of all {} speedups of a scaling curve have a joint confidence of "
-            "95 %"
+            ", because 95 % is the joint confidence of the intervals of all {} speedups of a "
+            "scaling curve"
         )
         return FootnoteTemplate(form, (needed, curve_points))
     return FootnoteTemplate(form, (needed,))
@@ -329,8 +332,8 @@ def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]
 
 
 def _describe_percentiles(percents: Sequence[int]) -> str:
-    """Return a phrase for percentiles of latency: "latency percentiles (95 and 99 %)"."""
-    return f"latency percentiles ({_join(percents)} %)"
+    """Return a phrase for percentiles of latency: "latency percentiles 95 and 99"."""
+    return f"latency percentiles {_join(percents)}"
 
 
 def _join(numbers: Iterable[int]) -> str:

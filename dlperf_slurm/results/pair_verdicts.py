@@ -65,7 +65,7 @@ def judge_pairs(
     of_nodes, of_links = ([list(own) for own in zip(*effects)] for effects in found)
     unit = "rounds"
     if len(pairs) == len(nodes) * (len(nodes) - 1) // 2:
-        unit += " (all pairs were measured: use more --blocks)"
+        unit += " (use more --blocks, as all pairs are measured already)"
     rows: list[tuple[Any, ...]] = []
     for node in nodes:
         # failures of a link say nothing about its nodes
@@ -80,10 +80,10 @@ def judge_pairs(
         verdict, reason = decide_verdict(own, effects, [*figures], least_effect, unit)
         kind = kinds.get(node, "")
         if verdict == UNDECIDED and alike[kind] <= LEAST_BLOCKS:
+            hardware = f"the same hardware ({kind})" if kind else "the same hardware"
             reason = (
-                f"a verdict needs pairs with {LEAST_BLOCKS} or more other nodes of the same "
-                f"hardware; other nodes of {kind or 'hardware that is not recorded'}: "
-                f"{alike[kind] - 1}"
+                f"a verdict needs {LEAST_BLOCKS} or more other nodes with {hardware}; "
+                f"this sweep has {alike[kind] - 1}"
             )
         count = sum(one.record is not None for one in own)
         planned = sum(len(outcomes) for pair, outcomes in by_pair.items() if node in pair)
@@ -131,4 +131,4 @@ def find_failed_nodes(failures: Mapping[tuple[str, ...], Sequence[str]]) -> dict
         left.difference_update(own)
         total = sum(node in pair for pair in failures)
         partners = list_some([other for pair in own for other in pair if other != node])
-        found[node] = f"{count} of {total} pairs failed, with {partners}: {failures[own[0]][0]}"
+        found[node] = f"{count} of {total} pairs (with {partners}) failed: {failures[own[0]][0]}"

@@ -35,9 +35,9 @@ _COLUMNS = (
 CODE_DIGEST = "code_digest"
 
 UNPROVEN = (
-    "not verified to compute the same losses, gradients and updates as PyTorch: run `parity` for "
-    "this framework, precision, compiler, memory_format and gradient_sync, with the same device, "
-    "versions and code"
+    "not verified to compute the same losses, gradients and updates as PyTorch; to verify it, run "
+    "`parity` on the same device and software, with the same framework, precision, compiler, "
+    "memory_format and gradient_sync"
 )
 
 

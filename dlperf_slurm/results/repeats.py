@@ -71,8 +71,8 @@ def hide_of_record(name: str, dtype: str, find: Callable[[Record], object]) -> C
 
 
 def describe_latency(part: str) -> str:
-    """Return the words for a name in LATENCY_NAMES: "mean latency", or "99 % latency" for "p99"."""
-    return "mean latency" if part == "avg" else f"{part[1:]} % latency"
+    """Return the words for a name in LATENCY_NAMES: "99th-percentile latency" for "p99"."""
+    return "mean latency" if part == "avg" else f"{part[1:]}th-percentile latency"
 
 
 def _declare_latencies() -> Iterator[Column]:
@@ -250,7 +250,7 @@ COMPUTED_MEANING = (
     "waiting was timed on the host only"
 )
 WAITING_MEANING = (
-    "share of the measured time in which ranks waited for data, for the rank that waited longest"
+    "share of the measured time spent waiting for data, by the rank that waited longest"
 )
 
 REPEATS: tuple[Column, ...] = (
@@ -302,10 +302,10 @@ REPEATS: tuple[Column, ...] = (
         "(steal), on the most affected host",
         of_record(lambda record: record.stolen_share if record.telemetry else None)),
     Column("run_cpu_share", NUMBER, "fraction", "CPU time of this run, as a share of all CPUs, "
-        "on the host of `other_cpu_share`", _get_worst_share("run_share")),
+        "on the same host as `other_cpu_share`", _get_worst_share("run_share")),
     Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes, as a share of "
         "all CPUs, on the host where it is highest", _get_worst_share("other_share")),
-    *(Column(f"phase_{name}_seconds", NUMBER, "s", f"on rank 0, {meaning}",
+    *(Column(f"phase_{name}_seconds", NUMBER, "s", f"on rank 0: {meaning}",
         lambda repeat, name=name: repeat.phases.get(name)) for name, meaning in PHASES.items()),
     Column("to_first_step_seconds", NUMBER, "s", "time from the start of the job script or array "
         "task to the end of the first step, on rank 0",

@@ -17,8 +17,9 @@ HELD_BY_USER = "JobHeldUser"
 HINTS = (
     (
         "launchfailedrequeuedheld",
-        "the node could not start the job, so Slurm holds the job: see slurmd's log on the node, "
-        "then `scontrol release {job}`, or `{command} cancel` and `retry`",
+        "the node could not start the job, so Slurm holds the job: see slurmd's log on the node. "
+        "To start the same job: `scontrol release {job}`. To submit a new job: `{command} cancel`, "
+        "then `{command} retry`",
     ),
     ("jobheldadmin", "an administrator holds job {job}; ask an administrator to release the job"),
     (

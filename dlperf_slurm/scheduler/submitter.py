@@ -120,9 +120,10 @@ class Submitter:
         command = f"{COMMAND} resume {self.run.path}"
         if self.waiting:
             lines.append(
-                f"When jobs have ended: {command}; with --wait, `resume` submits the rest as queue "
-                "slots become free. An array job with more array tasks than the limit on jobs can "
-                "never be submitted: submit the matrix again with --set max_array_size=N"
+                f"To submit the rest when jobs have ended: {command}; with --wait, `resume` "
+                "submits it as queue slots become free. An array job with more array tasks than "
+                "the limit on jobs can never be submitted: submit the matrix again with --set "
+                "max_array_size=N"
             )
         else:
             lines.append(

@@ -162,7 +162,10 @@ def _describe_preemption(facts: TaskFacts, decision: states.Decision) -> str:
         return words
     if decision.source == states.FROM_QUEUE:
         return _get_reason(facts.row or states.QueueRow()) or "preempted by Slurm"
-    return f"{words} before the time limit, and no one cancelled the job: probably preempted"
+    return (
+        f"{words}; probably preempted, because the time limit was not reached and no one cancelled "
+        "the job"
+    )
 
 
 def _get_reason(row: states.QueueRow) -> str:

@@ -64,8 +64,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         default=[],
         metavar="DIR",
         help=(
-            "folder of another verification to compare with; if given several times, the mean of "
-            "their gradients is used"
+            "folder with the results of another `verify` run to compare with; if given several "
+            "times, the mean of their gradients is used"
         ),
     )
     return parser.parse_args(arguments)

@@ -138,7 +138,7 @@ def check_placement(case: Case, hosts: List[str]) -> None:
     if len(hosts) != case.world_size:
         raise PlacementError(
             f"MPI has {len(hosts)} rank(s), but the topology needs {case.world_size}. If each "
-            "process has a world of one rank, the launcher does not support this MPI: see "
+            "process has an MPI_COMM_WORLD of size 1, the launcher does not support this MPI: see "
             "`srun --mpi=list` and set launcher.mpi in the site file, or set launcher.name = "
             '"mpirun"'
         )

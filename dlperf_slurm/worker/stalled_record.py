@@ -26,9 +26,9 @@ from dlperf_slurm.worker.stall_evidence import (
 )
 from dlperf_slurm.worker.watchdog import PREEMPTED, STALLED, TIME_LIMIT, RankStatus
 
-ANSWERED_NOTHING = "does not respond: the process is stopped, or blocked in file I/O"
+ANSWERED_NOTHING = "does not respond: its process is suspended (SIGSTOP), or blocked in file I/O"
 HELD = "in native code that holds the GIL"
-STOPPED = "does not respond: the process is stopped"
+STOPPED = "does not respond: its process is suspended (by SIGSTOP or a debugger)"
 # process states of proc_pid_stat(5)
 STATES = {"R": HELD, "S": HELD, "T": STOPPED, "t": STOPPED}
 

@@ -40,7 +40,7 @@ def list_faults(done) -> list[str]:
 def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
     sound = run_tool(["doctor", "--site", str(site)], tmp_path)
     assert sound.returncode == 0, sound.stdout + sound.stderr
-    assert "ranks: pytorch on n1, n2: 2 ranks of one Open MPI" in sound.stdout
+    assert "ranks: pytorch on n1, n2: 2 ranks connected by Open MPI" in sound.stdout
     # all nodes share the cores of one machine, so figures have no meaning here
     steps = ("protocol.warmup_steps=1", "protocol.measured_steps=3")
     quick = ["protocol.repeats=1", 'axes.topology="2n2g"', *steps]
@@ -102,7 +102,7 @@ def test_plugin_that_starts_as_many_worlds_is_told(site, tmp_path):
 def test_ranks_without_mpi_are_probed_as_they_start(site, tmp_path):
     done = consult(tmp_path, site, "ranks=slurm")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 ranks of one world without MPI" in done.stdout
+    assert "2 ranks connected without MPI" in done.stdout
 
 
 def test_folder_that_nodes_do_not_share_is_told(site, tmp_path):

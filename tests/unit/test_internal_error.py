@@ -31,7 +31,7 @@ def test_internal_error_ends_with_a_file_to_report(tmp_path):
     assert done.stderr.startswith("dlperf-slurm: internal error: ")
     assert "\x1b" not in done.stderr
     assert "Traceback" not in done.stderr
-    path = Path(re.search(r"report it, with (\S+)", done.stderr)[1])
+    path = Path(re.search(r"report this error and attach (\S+)", done.stderr)[1])
     text = path.read_text(encoding="utf-8")
     assert "Traceback" in text
     assert re.match(r"dlperf_slurm \S+, Python \S+, plan\n", text)

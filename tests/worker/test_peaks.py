@@ -45,7 +45,7 @@ def test_frameworks_that_are_measured_are_frameworks():
     assert len(list_measured_frameworks()) >= 6
     assert set(list_measured_frameworks()) <= set(list_frameworks())
     peak = run_measurement(attempts.CASE, "n1")
-    assert peak == DevicePeak("n1", problem="the worker cannot measure peaks with spin")
+    assert peak == DevicePeak("n1", problem="the measurement is not implemented for spin")
     assert {NUMBER_FORMATS["amp-bf16"], NUMBER_FORMATS["bf16"]} == {"bf16"}
     with pytest.raises(ValueError, match=r"MXNet .*bf16"):
         load_operations("mxnet").make_product(PeakSettings("cpu", "bf16", 1), 64)
@@ -143,7 +143,7 @@ def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path, code_dir, mpi,
     assert len(sizes) > 1
     assert {one.via for one in peaks.all_reduce} == {OF_MPI}
     assert all(one.seconds > 0 for one in peaks.all_reduce)
-    assert [one.problem for one in peaks.devices] == ["the worker cannot measure peaks with spin"]
+    assert [one.problem for one in peaks.devices] == ["the measurement is not implemented for spin"]
 
 
 class TwoRanks:

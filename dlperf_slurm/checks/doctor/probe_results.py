@@ -135,8 +135,8 @@ def _describe_success(answers: Sequence[ProbeAnswer]) -> CheckResult:
     capabilities = _list_capabilities(answers)
     if capabilities:
         devices += f" of compute capability {' and '.join(capabilities)}"
-    world = f"one {first.mpi} world" if first.mpi else "one world without MPI"
-    words = f"{len(answers)} ranks of {world}, {first.version}, each sees {devices}"
+    how = f"by {first.mpi}" if first.mpi else "without MPI"
+    words = f"{len(answers)} ranks connected {how}; {first.version}; each rank sees {devices}"
     return CheckResult("ok", "ranks", (), words)
 
 
@@ -155,7 +155,7 @@ def _explain_missing_answers(probe: Probe, end: JobEnd, start: Path, folder: Pat
     if end.state == "PENDING":
         advice = get_hint(end.reason, "JOB") or "run doctor again with a longer --max-wait"
         done = "could not be" if end.left else "was"
-        words = f"the job did not start in time, and {done} cancelled: {end.reason}"
+        words = f"the job did not start in time ({end.reason}), and {done} cancelled"
         return CheckResult("undecided", "probe job", (), words, advice)
     if not start.is_dir():
         how = f"{end.state} {end.reason}".strip()
@@ -214,10 +214,9 @@ def _check_ranks(
         remedy += f'MPICH: see `srun --mpi=list`), or launcher.name = "mpirun"; {other}'
         yield make_fault("MPI", words, remedy)
     elif len(answers) != wanted or any(answer.world_size != wanted for answer in joined):
-        words = (
-            f"{wanted} ranks in one world were requested, but {len(answers)} answered, or their "
-            "world has another size"
-        )
+        words = f"{wanted} ranks were requested, but {len(answers)} answered"
+        if len(answers) == wanted:
+            words = f"{wanted} ranks answered, but not all have a world size of {wanted}"
         remedy = f"check launcher.flags and launcher.command in the site file; {other}"
         yield make_fault("launcher", words, remedy)
     else:
@@ -349,9 +348,9 @@ def _check_limits(probe: Probe, answers: Sequence[ProbeAnswer]) -> Iterator[Chec
         if value.isdigit()
     ]
     if min(locked, default=LEAST_LOCKED_BYTES) < LEAST_LOCKED_BYTES and not is_one_node:
-        words = f"a rank may lock only {min(locked)} bytes of memory, too few for RDMA"
+        words = f"a rank may lock only {min(locked)} bytes of memory, too little for RDMA"
         remedy = (
-            "set LimitMEMLOCK=infinity of slurmd.service, or --ulimit memlock=-1 of a container"
+            "set LimitMEMLOCK=infinity in slurmd.service, or --ulimit memlock=-1 for a container"
         )
         yield make_fault("locked memory", words, remedy)
     small = min((a.shm_mib for a in answers if a.limits), default=LEAST_SHM_MIB)

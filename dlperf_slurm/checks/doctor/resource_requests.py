@@ -170,7 +170,7 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
             most = _find_most(kinds, topology.nodes, lambda kind: kind.count_gpus(gpu_type))
             types = sorted({name for kind in kinds for name, _ in kind.gpus if name})
             what = f"GPUs of type {gpu_type!r}" if gpu_type else "GPUs"
-            words = f"{wanted} {what} on each of {topology.nodes} nodes: partition "
+            words = f"{wanted} {what} on each of {topology.nodes} nodes are needed; partition "
             found, settings = [], []
             if count:
                 found.append(f"them on {count_things(count, 'node')}")
@@ -192,7 +192,7 @@ def _check_devices(group: Group, site: Site, partition: Partition) -> Iterator[C
     if _count([kind for kind in kinds if kind.cpus >= cores]) < topology.nodes:
         most = _find_most(kinds, topology.nodes, lambda kind: kind.cpus)
         words = (
-            f"{wanted} ranks with {site.cpus_per_rank} cores each on a node: partition "
+            f"{wanted} ranks with {site.cpus_per_rank} cores each on a node are needed; partition "
             f"{partition.name} has at most {most} cores on each of {topology.nodes} nodes"
         )
         fewer = (
@@ -269,9 +269,9 @@ def _lower_time(site: Site, limit: int) -> str:
     """Return the advice to lower the time limit of a job to at most `limit` minutes."""
     if site.tasks_per_job > 1:
         return (
-            f"lower tasks_per_job (now {site.tasks_per_job}) or time_limit_minutes in the site "
-            f"file, so that the time limits of all array tasks of a job add up to at most {limit} "
-            "min, or use another partition or QOS"
+            f"in the site file, lower tasks_per_job (now {site.tasks_per_job}) or "
+            f"time_limit_minutes: a job may take at most {limit} min for all its array tasks; or "
+            "use another partition or QOS"
         )
     return (
         f"set time_limit_minutes.default = {limit} or less in the site file, or use another "

@@ -174,10 +174,10 @@ def _make_environment(
         f"ready at {installation.environment}: Python {stamp.python}, {seconds:.0f} s, "
         f"{stamp.mib} MiB"
     )
-    for program, reason in pins.needs:
+    for program, feature in pins.needs:
         fix = find_missing_programs(program)
         if fix:
-            installation.report_progress(f"{reason} will not work: {fix}")
+            installation.report_progress(f"{feature} will not work: {fix}")
 
 
 def _install_packages(

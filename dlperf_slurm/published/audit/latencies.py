@@ -129,9 +129,9 @@ def _check_reference_order(row: PrintedRow) -> Optional[Discrepancy]:
     for (cell, value, low), (other, other_value, high) in zip(products, products[1:]):
         if low.low > high.high:
             reason = (
-                "latency x speedup, the latency in the reference precision, is "
+                "the latency in the reference precision (latency x speedup) is "
                 f"{float(value):.2f} here, but only {float(other_value):.2f} at the higher "
-                f"percentile, {other.text} in {other.column}"
+                f"percentile in {other.column} ({other.text})"
             )
             if cell.text == other.text:
                 reason += "; both columns have the same value"

@@ -262,7 +262,10 @@ def _note_missing(
         if figure.topology == largest:
             absent.pop(figure.label, None)
     if absent:
-        draft.note(f"{model}: the summary shows {largest}; not measured there: {', '.join(absent)}")
+        draft.note(
+            f"{model}: the summary table is for {largest}, on which these frameworks were not "
+            f"measured: {', '.join(absent)}"
+        )
     if all(figure.precision in REFERENCE_PRECISIONS for figure in figures):
         draft.note(f"{model}: no results in mixed precision, so no columns for it")
     if not is_scaled and len(list_topologies(figures, measured=True)) < 2:

@@ -176,15 +176,13 @@ def _describe_means(figures: Sequence[Figure]) -> str:
     batches = min((f.batches for f in figures if f.batches is not None), default=None)
     if batches is None:
         return f"; {text}"
-    text += (
-        f"; the latencies of a repeat are computed over its own batches (at least {batches:.0f})"
-    )
+    text += f"; each repeat has {batches:.0f} or more batches, which give its latencies"
     biased = [p for p in LATENCY_PERCENTILES[:-1] if count_needed_batches(p) > batches]
     if biased:
         percents = " and ".join(f"{percent}%" for percent in biased)
         text += (
-            f", too few batches for an accurate latency at {percents} (docs/statistics.md, "
-            "Percentiles)"
+            f"; {batches:.0f} batches are too few for an accurate latency at {percents} "
+            "(docs/statistics.md, Percentiles)"
         )
     return f"; {text}"
 

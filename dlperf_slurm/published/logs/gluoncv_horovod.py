@@ -102,4 +102,4 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
     return round(average(rates[20:]), 2)
 
 
-RULES = (PublisherRule("DLPerf: arithmetic mean of values[20:120]", _average_dlperf),)
+RULES = (PublisherRule("DLPerf: arithmetic mean of rates[20:120]", _average_dlperf),)

@@ -126,6 +126,7 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
 
 RULES = (
     PublisherRule(
-        "DLPerf: mean over steps 101 to 200 of the median device's rate", _average_dlperf
+        "DLPerf: median rate of the devices in each step, mean of steps 101 to 200",
+        _average_dlperf,
     ),
 )

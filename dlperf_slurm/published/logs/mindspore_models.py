@@ -174,7 +174,7 @@ def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:
 
 RULES = (
     PublisherRule(
-        "DLPerf: global batch size x 100 over the ranks' mean time of steps 21 to 120",
+        "DLPerf: global batch size / mean step time of all ranks in steps 21 to 120",
         _time_100_steps,
     ),
 )

@@ -82,7 +82,7 @@ start_run = TimedFormat(
 
 RULES = (
     PublisherRule(
-        "mean of the first node's rates, without its first one, times the number of nodes",
+        "number of nodes x mean of the first node's rates, except the first rate",
         lambda parsed, run: average_lines(1)(parsed, run) * max(run.nodes, 1),
     ),
 )

@@ -177,10 +177,10 @@ def _time_100_steps(parsed: ParsedRun, identity: Identity) -> float:
 
 RULES = (
     PublisherRule(
-        "harmonic mean of all epochs except the first, 5 significant digits",
+        "harmonic mean of the rates of all epochs except the first, 5 significant digits",
         lambda parsed, identity: round_significantly(average_epochs(parsed, identity), 5),
     ),
     PublisherRule(
-        "DLPerf: global batch size x 100 over the time from step 20 to step 120", _time_100_steps
+        "DLPerf: global batch size x 100 / time from step 20 to step 120", _time_100_steps
     ),
 )

@@ -117,7 +117,7 @@ start_run = TimedFormat(
 RULES = (
     PublisherRule("training_sequences_per_second", take_final),
     PublisherRule(
-        "DLPerf: 90 steps over their time, from the 20th timed step after step 5",
+        "DLPerf: samples / time between the 20th and the 110th timed step after step 5",
         time_lines(20, 110, after_step=5),
     ),
 )

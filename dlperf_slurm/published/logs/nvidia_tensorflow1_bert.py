@@ -48,7 +48,7 @@ def _add_step(run: TimedRun, line: LogLine, match: Match[str]) -> None:
     take_line(run, line, match)
     is_skipped = run.facts.pop("is_skipped", "") != ""
     if is_skipped and len(run.marks.by_rank[line.rank]) > index:
-        run.keep(f"skipped of rank {line.rank}", index)
+        run.keep(f"excluded lines of rank {line.rank}", index)
 
 
 def _add_argument(run: TimedRun, line: LogLine, match: Match[str]) -> None:
@@ -76,7 +76,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
     Intervals that the script excludes from its own mean are left out.
     """
     micro_batches = run.read_count("num_accumulation_steps")
-    skipped = run.series.get(f"skipped of rank {rank}", [])
+    skipped = run.series.get(f"excluded lines of rank {rank}", [])
     if not micro_batches:
         return _list_printed(run, rank, marks)
     # each excluded line begins a new "epoch", so that the interval before it is left out
@@ -89,7 +89,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
     """Return the window by the printed rates, without those that the script itself excludes."""
-    skipped = run.series.get(f"skipped of rank {rank}", [])
+    skipped = run.series.get(f"excluded lines of rank {rank}", [])
     warm = [mark for index, mark in enumerate(marks) if index > 0 and index not in skipped]
     return make_rate_window(rank, [(1, mark.value) for mark in warm])
 
@@ -121,6 +121,6 @@ start_run = TimedFormat(
 ).start_run
 
 RULES = (
-    PublisherRule("arithmetic mean of all values", average_lines(0)),
-    PublisherRule("DLPerf: 100 steps over their time, from iteration 20", time_between(20, 120)),
+    PublisherRule("arithmetic mean of all rates", average_lines(0)),
+    PublisherRule("DLPerf: samples / time between iterations 20 and 120", time_between(20, 120)),
 )

@@ -93,4 +93,4 @@ def _average_100_rates(parsed: ParsedRun, identity: Identity) -> float:
     return round(average([round(speed * batch_size, 4) for speed in speeds]), 2)
 
 
-RULES = (PublisherRule("DLPerf: mean of a node's batch size x values[20:120]", _average_100_rates),)
+RULES = (PublisherRule("DLPerf: batch size per node x mean of speeds[20:120]", _average_100_rates),)

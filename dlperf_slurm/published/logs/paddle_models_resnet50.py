@@ -116,9 +116,11 @@ def _average_100_rates(parsed: ParsedRun, identity: Identity) -> float:
 
 
 RULES = (
-    PublisherRule("DLPerf: mean of global batch size over values[20:120]", _average_100_rates),
     PublisherRule(
-        "DLPerf: global batch size x 100 over the time from line 20 to line 120",
-        time_lines(20, 120),
+        "DLPerf: mean of the rates (global batch size / batch time) of lines 21 to 120",
+        _average_100_rates,
+    ),
+    PublisherRule(
+        "DLPerf: global batch size x 100 / time from line 20 to line 120", time_lines(20, 120)
     ),
 )

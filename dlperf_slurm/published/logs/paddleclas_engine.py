@@ -119,7 +119,7 @@ start_run = TimedFormat(
 
 RULES = (
     PublisherRule(
-        "devices x arithmetic mean of values[1:]",
+        "devices x arithmetic mean of rates[1:]",
         average_lines(1, is_per_device=True, series="rates"),
     ),
 )

@@ -101,9 +101,9 @@ start_run = TimedFormat(
 
 RULES = (
     PublisherRule(
-        "devices x arithmetic mean of values[10:]",
+        "devices x arithmetic mean of rates[10:]",
         average_lines(10, is_per_device=True),
         lambda _, run: run.devices > 8,
     ),
-    PublisherRule("devices x arithmetic mean of values[8:]", average_lines(8, is_per_device=True)),
+    PublisherRule("devices x arithmetic mean of rates[8:]", average_lines(8, is_per_device=True)),
 )

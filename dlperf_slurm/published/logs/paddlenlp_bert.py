@@ -87,8 +87,6 @@ start_run = TimedFormat(
 ).start_run
 
 RULES = (
-    PublisherRule(
-        "devices x arithmetic mean of values[10:]", average_lines(10, is_per_device=True)
-    ),
-    PublisherRule("devices x arithmetic mean of values[9:]", average_lines(9, is_per_device=True)),
+    PublisherRule("devices x arithmetic mean of rates[10:]", average_lines(10, is_per_device=True)),
+    PublisherRule("devices x arithmetic mean of rates[9:]", average_lines(9, is_per_device=True)),
 )

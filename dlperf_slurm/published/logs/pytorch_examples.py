@@ -101,7 +101,7 @@ def _average_dlperf(parsed: ParsedRun, identity: Identity) -> float:
 
 RULES = (
     PublisherRule(
-        "DLPerf: global batch size over the mean of times[20:120] of the batches after batch 5",
+        "DLPerf: global batch size / mean batch time of lines 21 to 120 after batch 5",
         _average_dlperf,
     ),
 )

@@ -135,8 +135,8 @@ def _time_5_intervals(parsed: ParsedRun, identity: Identity) -> float:
 
 
 RULES = (
-    PublisherRule("arithmetic mean of values[1:6], 2 decimals", average_lines(1, 6, digits=2)),
+    PublisherRule("arithmetic mean of rates[1:6], 2 decimals", average_lines(1, 6, digits=2)),
     PublisherRule(
-        "DLPerf: samples between the first 6 lines over their time, 2 decimals", _time_5_intervals
+        "DLPerf: samples / time between line 1 and line 6, 2 decimals", _time_5_intervals
     ),
 )

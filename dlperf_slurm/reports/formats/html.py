@@ -192,7 +192,7 @@ def _list_facts(report: Report) -> list[tuple[str, str]]:
     ]
     if manifest.is_import:
         facts[1:3] = [("Imported", f"by {manifest.created_by} on {manifest.created_on}")]
-        facts.insert(2, ("Measured", "the logs do not state when"))
+        facts.insert(2, ("Measured", "time not stated in the logs"))
     timed = report.summary.results.frames.repeats.dropna(subset=["started_at", "ended_at"])
     if len(timed):
         facts = [fact for fact in facts if fact[0] != "Measured"]

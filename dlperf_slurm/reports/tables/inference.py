@@ -75,7 +75,7 @@ def _explain_latencies(rows: "DataFrame") -> str:
     speedups = f"speedup over {reference}; " if _is_compared(rows) else ""
     return (
         f"{speedups}latency of one batch: mean and percentiles over the batches of all ranks, "
-        "then medians over repeats; 100 %: the slowest batch; the report's CSV also has the 95 % "
+        "then medians over repeats; p100: the slowest batch; the report's CSV also has the 95 % "
         "intervals of the percentiles"
     )
 
@@ -118,7 +118,7 @@ def _show_generation(rows: "DataFrame") -> list[ShownColumn]:
     def show(name: str, phase: str, *percents: int) -> list[ShownColumn]:
         return [
             ShownColumn(
-                f"{phase}_p{percent}_ms", f"{name} {percent} % ms", bounds=False, missing="",
+                f"{phase}_p{percent}_ms", f"{name} p{percent} ms", bounds=False, missing="",
                 cells=_read_phase(phase, percent),
             )
             for percent in percents

@@ -36,10 +36,10 @@ RESOURCES = TableSpec(
         )
         for name in find_known(rows, *USED)
     ],
-    caption="peak memory: of the rank that used most (on GPUs: memory allocated by the framework's "
-    "allocator, but for mxnet and oneflow the memory of the process on the device at the end; on "
-    "CPUs: memory of the process); utilization, power and clocks: over all devices (on CPUs: over "
-    "the CPUs of the hosts) during the measured steps, medians over repeats",
+    caption="peak memory: of the rank that used most. On GPUs it is the memory allocated by the "
+    "framework's allocator; for mxnet and oneflow, the memory of the process on the device at the "
+    "end. On CPUs it is the memory of the process. Utilization, power and clocks: over all devices "
+    "(on CPUs: over the CPUs of the hosts) during the measured steps, medians over repeats",
     notes=(USAGE,),
 )
 
@@ -199,8 +199,8 @@ RANK_TIMES = TableSpec(
     figures=lambda rows: [
         ShownColumn("slowest in repeats",
             cells=lambda rows: count_of(rows.slowest_repeats, rows.repeats)),
-        ShownColumn("slowness", "step time / median rank", ScaledFormat(".3f")),
-        *(ShownColumn(f"p{p}_seconds", f"{p} % ms", MILLISECONDS) for p in STEP_PERCENTILES),
+        ShownColumn("slowness", "step time / that of median rank", ScaledFormat(".3f")),
+        *(ShownColumn(f"p{p}_seconds", f"p{p} ms", MILLISECONDS) for p in STEP_PERCENTILES),
     ],
     caption=f"up to {SHOWN_SLOW_RANKS} slowest ranks of each case, and the fastest; "
     "percentiles are over the steps of all repeats. The JSON report has all ranks",

@@ -93,9 +93,9 @@ LIMITS = {
     "measured_peak_share": "measured peak: fastest matrix product of the framework on the same "
     "device, in the same precision; the interval does not include the uncertainty of this peak",
     "published_peak_share": "published peak: from the vendor's data sheet, without sparsity",
-    "reachable_efficiency": "reachable efficiency: highest weak-scaling efficiency that the "
-    "all-reduce of the gradients allows if it overlaps the backward pass, computed from the step "
-    "time of one device and the time of an all-reduce measured on its own",
+    "reachable_efficiency": "reachable efficiency: highest weak-scaling efficiency if the "
+    "all-reduce of the gradients overlaps the backward pass; computed from the step time of one "
+    "device and from the time of a separate all-reduce",
 }
 
 

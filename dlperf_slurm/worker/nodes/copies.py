@@ -193,7 +193,7 @@ def read_on_node(case: Case, attempt_dir: Path) -> Case:
         return case
     if len(paths) > 1:
         raise FileNotFoundError(
-            f"no copy of {case.data_dir} was reported for this node, {socket.gethostname()}, by "
-            "the preparation of the nodes (stage_to)"
+            f"the preparation of the nodes (stage_to) reported no copy of {case.data_dir} for "
+            f"this node, {socket.gethostname()}"
         )
     return replace(case, data_dir=paths.pop())

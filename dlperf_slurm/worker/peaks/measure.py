@@ -95,7 +95,7 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
     """Measure the case's device peak in a process of its own; errors are the result's `problem`."""
     framework = case.axes.framework
     if framework not in list_measured_frameworks():
-        return DevicePeak(host, problem=f"the worker cannot measure peaks with {framework}")
+        return DevicePeak(host, problem=f"the measurement is not implemented for {framework}")
     numbers, cpus = NUMBER_FORMATS[case.axes.precision], str(case.cpus_per_rank)
     # shorter than what the watchdog takes for a stall
     limit_seconds = min(LIMIT_SECONDS, (case.stall_seconds or 2 * LIMIT_SECONDS) / 2)

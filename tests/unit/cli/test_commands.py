@@ -325,7 +325,7 @@ def test_submit_on_this_machine_says_what_it_starts(matrix, capsys, monkeypatch)
     assert lines[2].startswith("left out: 1 case: 2n2g ")
     # four times half an hour
     assert "at most 2.0 h" in lines[3]
-    assert "after 5 min (--within), only the first repeat of each case and retries" in lines[3]
+    assert "after 5 min (--within), only retries and the first repeat of each case" in lines[3]
 
 
 def test_submit_on_this_machine_refuses_work_that_cannot_end_in_time(matrix, capsys):

@@ -156,7 +156,7 @@ def change_ranks(case, **changes):
         (lambda c: {"ranks": make_ranks(c)[::-1]}, "ranks[0].rank is 1; allowed: 0"),
         (
             lambda c: {"ranks": change_ranks(c, local_rank=1)},
-            "ranks[1] is the second with local_rank 1 on 'node1'",
+            "ranks[1].local_rank is 1, but another rank on 'node1' has the same",
         ),
         (lambda c: {"telemetry": (make_telemetry(host="other"),)}, "which no rank used"),
         (lambda c: {"telemetry": (make_telemetry(device=2),)}, "which no rank used"),

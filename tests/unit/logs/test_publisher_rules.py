@@ -47,8 +47,8 @@ def make_pytorch_log(devices, iterations, amp=False):
 @pytest.mark.parametrize(
     ("devices", "rule", "figure"),
     [
-        (1, "arithmetic mean of values[9:]", 64 - (10 + 40) / 20),
-        (8, "arithmetic mean of values[8:]", 512 - (9 + 40) / 20),
+        (1, "arithmetic mean of rates[9:]", 64 - (10 + 40) / 20),
+        (8, "arithmetic mean of rates[8:]", 512 - (9 + 40) / 20),
         (32, "summary", 77.5),
     ],
 )

@@ -117,7 +117,7 @@ def test_an_incomplete_log_has_its_publisher_s_figure_and_never_ours(tmp_path):
 def test_nvidia_s_rule_of_tensorflow1_follows_how_often_a_log_prints(devices, tmp_path):
     data = TENSORFLOW1.read_bytes().replace(b"Num GPUs 8", b"Num GPUs %d" % devices)
     (run,) = import_bytes(tmp_path, TENSORFLOW1, data)
-    assert run.publisher_rule == "arithmetic mean of values[5:30]"
+    assert run.publisher_rule == "arithmetic mean of rates[5:30]"
 
 
 @pytest.mark.parametrize("devices", [1, 8, 16])

@@ -66,7 +66,7 @@ def test_record_holds_both_figures_and_the_log_itself(home, capsys):
     (imported,) = import_log(PYTORCH, ImportOptions())
     assert record.samples_per_s == pytest.approx(imported.samples_per_s)
     assert record.publisher_samples_per_s == pytest.approx(2791.98, abs=0.006)
-    assert record.publisher_rule == "arithmetic mean of values[8:]"
+    assert record.publisher_rule == "arithmetic mean of rates[8:]"
     assert record.case.axes.script == "nvidia_pytorch_resnet50"
     assert [rank.rank for rank in record.ranks] == [-1]
     assert find_record_problem(record) == ""
@@ -161,7 +161,7 @@ def test_rule_is_chosen_by_its_name(home, capsys):
 
 
 def test_rule_of_another_format_gives_no_figure_and_says_so(home, capsys):
-    rule = "arithmetic mean of values[1:6], 2 decimals"
+    rule = "arithmetic mean of rates[1:6], 2 decimals"
     code, printed, _ = run_main([PYTORCH, "--dry-run", "--json", "--rule", rule], capsys)
     (entry,) = json.loads(printed)
     assert code == 0
@@ -254,7 +254,7 @@ def test_imported_runs_do_not_share_state(home):
 ROWS = read_published_rows()
 OF_ONE_LOG = [row for row in ROWS if "..." not in row.log]
 OF_REPEATS = [row for row in ROWS if "..." in row.log]
-TIMES_RULE = "DLPerf: samples between the first 6 lines over their time, 2 decimals"
+TIMES_RULE = "DLPerf: samples / time between line 1 and line 6, 2 decimals"
 
 
 def import_one(path, **options):

@@ -56,14 +56,14 @@ def test_efficiency_is_that_of_the_largest_topology_best_and_worst():
         make_measured("pytorch", "1n4g", slower),
     )
     # joint intervals of a curve with two points take more repeats than these
-    parts = (r"over 1n1g is 79\.8 %: jax", r"49\.9 % \(49\.7 to 50\.0\) at worst: pytorch")
+    parts = (r"relative to 1n1g is 79\.8 %: jax", r"49\.9 % \(49\.7 to 50\.0\) at worst: pytorch")
     assert all(re.search(part, texts[1]) for part in parts), texts[1]
 
 
 def test_strong_scaling_has_a_sentence_of_its_own():
     cases = [make_measured("jax", topology, STEADY) for topology in ("1n1g", "1n2g")]
     texts = list_texts(*(rename(case, global_batch_size=16) for case in cases))
-    assert texts[1].startswith("On 1n2g the strong-scaling efficiency over 1n1g is ")
+    assert texts[1].startswith("On 1n2g the strong-scaling efficiency relative to 1n1g is ")
     assert not any("weak-scaling" in text for text in texts)
 
 

@@ -66,7 +66,7 @@ def test_intervals_of_a_curve_hold_together():
 def test_curve_with_more_points_takes_more_repeats_and_says_so():
     cases = make_curve(["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"], 7)
     assert {row.speedup_low for row in list_rows(*cases)} == {None}
-    says = ("95 % interval", "each of the two cases needs 8", "all 4 speedups of a scaling curve")
+    says = ("95 % interval", "its baseline need 8 each", "all 4 speedups of a scaling curve")
     assert_problem(list_cases_notes(cases)[1], says=says)
 
 

@@ -190,8 +190,8 @@ def test_retry_by_hand_leaves_out_the_nodes_that_it_is_told(run, bad_nodes, max_
     script = run.get_script_path("1n1g-try2").read_text(encoding="utf-8")
     assert ("#SBATCH --exclude=n9\n" in script) == (max_nodes == 4)
     told = [
-        "no node is excluded, as too few might be left for a job of 1 node: the site file sets 1 "
-        "as max_nodes, the number of nodes that jobs may use"
+        "no node is excluded, as too few might be left for a job of 1 node: in the site file, "
+        "max_nodes (the number of nodes that jobs may use) is 1"
     ]
     assert said == (told if is_told else [])
 

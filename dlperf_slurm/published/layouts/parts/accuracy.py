@@ -89,10 +89,11 @@ def _make_seeds_table(figures: Sequence[Figure], pair: PrecisionPair, draft: Doc
             columns.append((f"{format_precision(precision)} {name}", cells))
     counts = " and ".join(map(str, sorted({len(figure.top1) for figure in figures})))
     return make_layout_table(
-        title=f"{_make_title(figures[0])}, over seeds",
+        title=f"{_make_title(figures[0])}, statistics over seeds",
         columns=columns,
         text_columns=2,
-        caption=f"top-1 in %, {counts} seeds; standard deviations (n - 1): of top-1 from 0 to 1",
+        caption=f"top-1 in %, {counts} seeds; standard deviations (n - 1) are not in %: 0.001 is "
+        "0.1 percentage points",
     )
 
 

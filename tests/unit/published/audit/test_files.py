@@ -299,7 +299,7 @@ def test_command_prints_the_findings_of_what_does_not_follow(capsys):
     assert main(["audit", "x.md"]) == 5
     printed = capsys.readouterr()
     assert_problem(printed.out, says=("x.md:4", "wrong", "2 speedups recomputed, 1 finding"))
-    assert_problem(printed.err, says=("1 cell contradicts",))
+    assert_problem(printed.err, says=("1 inconsistent cell",))
     write_scaling("1 | 100.0 | 1.0", "4 | 380.0 | 3.8")
     assert main(["audit", "x.md"]) == 0
     assert "2 speedups recomputed, 0 findings" in capsys.readouterr().out

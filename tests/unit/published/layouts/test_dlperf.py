@@ -230,7 +230,8 @@ def test_failed_case_has_its_word_and_a_numbered_footnote():
         ([make_training("1n1g", rate=1.0, mode="infer")], "no training cases, so no table"),
         (
             [make_training("1n1g", rate=1.0), make_training("1n2g", rate=1.0, framework="jax")],
-            "resnet50: the summary shows 1n2g; not measured there: pytorch",
+            "resnet50: the summary table is for 1n2g, on which these frameworks were not "
+            "measured: pytorch",
         ),
     ],
 )

@@ -62,9 +62,9 @@ def read_cells(*cases: CaseOutcomes) -> list[dict[str, str]]:
 
 def test_phases_are_told_apart():
     (cells,) = read_cells(make_generation())
-    assert cells["TTFT 50 % ms"] == "20.00"
+    assert cells["TTFT p50 ms"] == "20.00"
     # means of the two generations: 2 and 4 ms
-    assert cells["TPOT 50 % ms"] == "3.00"
+    assert cells["TPOT p50 ms"] == "3.00"
     # a batch's prompts over 20 ms, its following tokens over 3 ms
     assert cells["prefill tokens/s"] == "40000"
     assert cells["decode tokens/s"] == "2667"
@@ -72,20 +72,20 @@ def test_phases_are_told_apart():
 
 def test_percentile_of_too_few_generations_is_not_there():
     (cells,) = read_cells(make_generation())
-    assert {cells[f"TTFT {percent} % ms"] for percent in (95, 99)} == {"too few values"}
+    assert {cells[f"TTFT p{percent} ms"] for percent in (95, 99)} == {"too few values"}
 
 
 def test_percentiles_of_many_generations_are_theirs():
     first = numpy.arange(1, 1002) / 1000
     tokens = numpy.stack([first, first / 10, first / 10], axis=1)[None]
     (cells,) = read_cells(make_generation(tokens=tokens))
-    assert [cells[f"TTFT {p} % ms"] for p in (50, 95, 99)] == ["501.00", "951.00", "991.00"]
-    assert cells["TPOT 99 % ms"] == cells["ITL 99 % ms"] == "99.10"
+    assert [cells[f"TTFT p{p} ms"] for p in (50, 95, 99)] == ["501.00", "951.00", "991.00"]
+    assert cells["TPOT p99 ms"] == cells["ITL p99 ms"] == "99.10"
 
 
 def test_one_token_has_no_following_ones():
     (cells,) = read_cells(make_generation(tokens=TOKENS[:, :, :1], output_tokens=1))
-    assert (cells["TTFT 50 % ms"], cells["TPOT 50 % ms"]) == ("20.00", "")
+    assert (cells["TTFT p50 ms"], cells["TPOT p50 ms"]) == ("20.00", "")
 
 
 def test_frameworks_stand_side_by_side_and_other_lengths_in_other_tables():
@@ -197,12 +197,12 @@ def test_percentile_of_too_few_batches_is_of_all_repeats_together_or_not_there()
     assert (row.latency_p50_ms_low is None, row.latency_p99_ms) == (False, None)
     (table,) = find_tables(summary, "latency")
     cells = dict(zip(table.header, table.rows[0]))
-    assert (cells["99 % ms"].text, cells["90 % ms"].text) == ("too few values", "90.00")
+    assert (cells["p99 ms"].text, cells["p90 ms"].text) == ("too few values", "90.00")
     notes = read_marks(summary, table.rows[0])
     pooled, missing = (note for note in notes if note.startswith("latency percentiles"))
-    says = ("90, 95 and 100 %", "990 batches", "90th percentile needs 100", "99")
+    says = ("percentiles 90, 95 and 100", "990 batches", "90th percentile needs 100", "99")
     assert_problem(pooled, says=says)
-    assert_problem(missing, says=("99 %", "left out", "1000 batches", "990"))
+    assert_problem(missing, says=("percentiles 99", "left out", "1000 batches", "990"))
     (line,) = read_csv(summary)
     assert (line["latency_p99_ms"], line["latency_p90_ms_low"]) == ("", "")
     assert missing in line["notes"]
@@ -316,7 +316,7 @@ def test_columns_are_those_of_nvidia_with_speedups_where_there_are_precisions():
     assert not any("latencies at" in text for text in summary.footnotes)
     assert find_tables(summary, "throughput") == find_tables(summary, "precision") == []
     table = make_table(make_inference("fp32"), make_inference("amp-fp16"))
-    latencies = ("avg ms", "50 % ms", "90 % ms", "95 % ms", "99 % ms", "100 % ms")
+    latencies = ("avg ms", "p50 ms", "p90 ms", "p95 ms", "p99 ms", "p100 ms")
     pairs = [column for name in latencies for column in (name, "speedup")]
     assert table.header == ("precision", "batch size", "images/s", "speedup", *pairs)
     assert {len(row) for row in write_rows(table)} == {len(table.header)}
