@@ -56,9 +56,9 @@ def plan(
 ) -> "dict[str, object]":
     """Return what a matrix would submit to a site, as `plan --json` prints it; write nothing.
 
-    `site` is a name or file; None: the file named after this cluster, else "slurm", or "local"
-    without Slurm. `settings` are values as after `--set`: `partition="gpu"`, or a dictionary for a
-    table, `protocol={"repeats": 3}`. Raises InputError for mistakes in them.
+    `site` is a name or file; None: $DLPERF_SLURM_SITE, else the file named after this cluster, else
+    "slurm", or "local" without Slurm. `settings` are values as after `--set`: `partition="gpu"`, or
+    a dictionary for a table, `protocol={"repeats": 3}`. Raises InputError for mistakes in them.
     """
     from dlperf_slurm.cli.staging import load_plan
     from dlperf_slurm.jobs.plan import describe_plan

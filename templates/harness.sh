@@ -41,7 +41,7 @@ run_array_task() { # ARRAY_TASK_ID
   # the record contains the time from here to the first step
   export DLPERF_SLURM_BEGUN_AT DLPERF_SLURM_LAUNCHED_AT
   DLPERF_SLURM_BEGUN_AT=$(date +%s.%N)
-  begun_at='' launcher_pid='' error_text=''
+  begun_at='' launcher_pid='' has_launched='' error_text=''
   array_task_id=$1
   marker=$run_dir/markers/$group_id.$array_task_id
   mapfile -t array_tasks < "$run_dir/scripts/$group_id.tasks"
@@ -192,6 +192,7 @@ export_worker_environment() {
 # attempt's folder, as python -m would import a checkout in the working directory instead of code/.
 # A trapped signal ends `wait`, but not the process, so that `wait` is repeated.
 launch_in_environment() { # FUNCTION
+  has_launched=1
   ("activate_$framework"; cd "$attempt_dir" || exit 69; "$1") &
   launcher_pid=$!
   wait "$launcher_pid"
@@ -229,8 +230,16 @@ end_array_task() {
     rm -f "$reserve_file.tried"
   fi 2> /dev/null
   rm -f "$reserve_file"
-  # what failed to be set up was reported before
-  ("activate_$framework" 2> /dev/null; cd "$attempt_dir" || exit 69; "conclude_$framework" "$exit_code")
+  (
+    # what failed before any launch was reported, and is the reason
+    if [ -n "$has_launched" ]; then
+      "activate_$framework"
+    else
+      "activate_$framework" 2> /dev/null
+    fi
+    cd "$attempt_dir" || exit 69
+    "conclude_$framework" "$exit_code"
+  )
   write_marker finished "$exit_code"
   # remove a log with no other line than the one about out and err
   if [ "$exit_code" -eq 0 ] && [ -n "$log_file" ] && [ "$(< "$log_file")" == "$log_line" ]; then

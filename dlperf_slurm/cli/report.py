@@ -205,10 +205,8 @@ def _write_report(
 ) -> Optional[DlperfError]:
     """Print and write a report as `report_run` does, which raises the returned error.
 
-    `found` is what `find_files` returned; the other arguments are those of `report_run`: published
-    results to compare with (`against`), the choice of `--plots`, whether to print all tables
-    (`is_whole`) and other users' processes (`is_detailed`), and to write all step times
-    (`has_steps`).
+    `found` is what `find_files` returned; `against` names published results to compare with, and
+    `choices` are the options of the report.
     """
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.reports import report_files

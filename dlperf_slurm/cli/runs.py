@@ -51,10 +51,10 @@ def add_commands(commands: "Commands") -> None:
 
     command = add_command(commands, "submit", run_submit)
     command.add_argument("matrix", type=Path, help="matrix file (TOML)")
-    text = "second matrix, whose array jobs alternate with those of the first; needs --interleave"
+    text = "second matrix, whose blocks alternate with those of the first; needs --interleave"
     command.add_argument("matrix_b", metavar="B", type=Path, nargs="?", help=text)
     add_wait_options(command)
-    text = "alternate array jobs of two matrices, so that drift of the cluster affects both equally"
+    text = "alternate blocks of repeats of two matrices, so that drift affects both equally"
     command.set_defaults(is_interleave_first=False)
     command.add_argument(
         "--interleave",

@@ -76,14 +76,17 @@ def check_matrix(
     """
     from dlperf_slurm.cli.estimates import describe_local_run
     from dlperf_slurm.jobs.plan import list_missing_environments
-    from dlperf_slurm.scheduler.submitter import ask_until_answered
 
-    # with --wait, a cluster that does not answer is asked again
-    matrix = ask_until_answered(
-        lambda: load_plan(options, is_to_run, nodes),
-        RETRY_SECONDS if is_to_run and options.wait else 0.0,
-        say,
-    )
+    def load() -> "PlannedMatrix":
+        return load_plan(options, is_to_run, nodes)
+
+    if is_to_run and options.wait:
+        from dlperf_slurm.scheduler.submitter import ask_until_answered
+
+        # a cluster that does not answer is asked again
+        matrix = ask_until_answered(load, RETRY_SECONDS, say)
+    else:
+        matrix = load()
     loaded, plan = matrix.loaded, matrix.plan
     if is_to_run and options.within:
         matrix = matrix._replace(within_seconds=parse_duration(options.within, "--within"))

@@ -30,7 +30,7 @@ class NodeCheck(TomlModel):
     clocks: bool = False
     """Check that no GPU is throttled by heat or power, or has its clocks set below the default."""
     links: bool = False
-    """Check that GPUs have PCIe links of full width, and that NVLinks and NVSwitches work."""
+    """Check that GPUs have full PCIe links, and that NVLink, NVSwitches and xGMI work."""
     ports: bool = False
     """Check that InfiniBand and RoCE ports are active, with a GID and equal rates and MTUs.
 

@@ -79,6 +79,7 @@ SCRIPT_VARIABLES = (
     "failures_to_hold",
     "framework",
     "group_id",
+    "has_launched",
     "job_id",
     "last_array_task_id",
     "launcher_pid",

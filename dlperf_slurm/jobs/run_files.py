@@ -65,13 +65,15 @@ def check_files(run_dir: Path, names: Iterable[str]) -> list[FileState]:
     except OSError:
         return [(name, -1, -1, -1) for name in names]
     states = []
-    for name in names:
-        try:
-            # "" is the run itself, an archive
-            status = os.stat(name, dir_fd=run, follow_symlinks=False) if name else os.fstat(run)
-        except OSError:
-            states.append((name, -1, -1, -1))
-        else:
-            states.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
-    os.close(run)
+    try:
+        for name in names:
+            try:
+                # "" is the run itself, an archive
+                status = os.stat(name, dir_fd=run, follow_symlinks=False) if name else os.fstat(run)
+            except OSError:
+                states.append((name, -1, -1, -1))
+            else:
+                states.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
+    finally:
+        os.close(run)
     return states

@@ -289,8 +289,8 @@ def take_values(run: TimedRun, line: LogLine, found: Dict[str, str]) -> None:
     """Store the values of a line in the run; `found` has their texts by group name.
 
     With a step the line becomes a Mark; with an epoch alone it ends the epoch, with a rate alone
-    the rank's run, whose throughput it gives; other values become facts. Stored values are removed
-    from `found`. Raises ValueError if a text is no number.
+    the rank's run, whose throughput it gives; other values become facts. Values that become no
+    facts are removed from `found`. Raises ValueError if a text is no number.
     """
     line = line._replace(rank=int(found.pop("rank", line.rank)))
     for name in _KEPT & found.keys():

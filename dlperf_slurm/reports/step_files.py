@@ -35,11 +35,15 @@ def write_step_files(attempts: Attempts, folder: Path) -> None:
     for module in ("duckdb", "pandas"):
         import_module(module)
     with tempfile.TemporaryDirectory() as name:
-        for _ in attempts.map_cases(
-            lambda outcomes: write_case(outcomes, folder, Path(name)), attempts.run.manifest.cases
-        ):
-            pass
-        _connect.cache_clear()
+        try:
+            for _ in attempts.map_cases(
+                lambda outcomes: write_case(outcomes, folder, Path(name)),
+                attempts.run.manifest.cases,
+            ):
+                pass
+        finally:
+            # forked processes would inherit the database
+            _connect.cache_clear()
 
 
 def write_case(outcomes: CaseOutcomes, folder: Path, temporary: Path) -> None:

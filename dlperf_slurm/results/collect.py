@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from itertools import islice
 from typing import Any, Optional, TypeVar
 
 from dlperf_slurm.contract.axes import INFER
@@ -48,9 +49,10 @@ class Outcome:
 
     `rank_step_seconds` are the times of the measured steps, [ranks, steps], in the order of the
     record's ranks; None if none were stored. `sidecars` has the other files that the attempt wrote
-    next to its record. `is_unhealthy`: a node failed its health check. `submitted_at` is the
-    submission time of the job, formatted as in the run's files; empty if unknown. `failed_record`
-    is that of an attempt that failed.
+    next to its record. `is_unhealthy`: a node failed its health check. `is_cancelled`: the job was
+    cancelled, before or while the ranks ran. `submitted_at` is the submission time of the job,
+    formatted as in the run's files; empty if unknown. `failed_record` is that of an attempt that
+    failed.
     """
 
     case_id: str
@@ -60,8 +62,17 @@ class Outcome:
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
     sidecars: Sidecars = NO_SIDECARS
     is_unhealthy: bool = False
+    is_cancelled: bool = False
     submitted_at: str = ""
     failed_record: Optional[Record] = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a valid record may still follow: no fault of the nodes, as far as is known.
+
+        The array task was cancelled, is not submitted, or has not ended.
+        """
+        return self.is_cancelled or self.problem in (NOT_SUBMITTED, NO_RECORD_YET)
 
     @cached_property
     def step_seconds(self) -> tuple[float, ...]:
@@ -214,12 +225,15 @@ class Attempts:
             problem = found.problem or self._explain_absence(task)
             last_state = self.states.get(task.marker)
             failures = found.record.failures if found.record else ()
-            if last_state is not None and any(one.error == TERMINATED for one in failures):
+            is_terminated = any(one.error == TERMINATED for one in failures)
+            if last_state is not None and is_terminated:
                 problem += f": {last_state.state}"
+            is_cancelled = last_state is not None and last_state.state == "CANCELLED"
             is_unhealthy = found.record is not None and describe_unhealthy(found.record) != ""
             return Outcome(
                 *(task.case_id, task.repeat, None, problem),
                 is_unhealthy=is_unhealthy,
+                is_cancelled=is_cancelled and (is_terminated or not found.problem),
                 failed_record=found.record,
             )
         return Outcome(
@@ -235,10 +249,15 @@ class Attempts:
             return f"no record: {last_state.state}{detail}"
         return NO_RECORD_YET if task.group_id in self.submitted else NOT_SUBMITTED
 
+    def gather(self, case: PlannedCase, outcomes: Iterator[Outcome]) -> CaseOutcomes:
+        """Take the outcomes of a case's repeats, which come next, from `outcomes`."""
+        own = tuple(islice(outcomes, len(self.list_repeats(case))))
+        return CaseOutcomes(case, own, (0 if case.reason else case.repeats) - len(own))
+
     def read_case(self, case: PlannedCase) -> CaseOutcomes:
         """Read the outcomes of all repeats of a case."""
-        outcomes = tuple(self.read(case, repeat) for repeat in self.list_repeats(case))
-        return CaseOutcomes(case, outcomes, (0 if case.reason else case.repeats) - len(outcomes))
+        repeats = self.list_repeats(case)
+        return self.gather(case, (self.read(case, repeat) for repeat in repeats))
 
     def map_cases(
         self, function: Callable[[CaseOutcomes], Value], cases: Sequence[PlannedCase]
@@ -267,7 +286,12 @@ def find_attempts(run: Run) -> Attempts:
 
 def collect_outcomes(run: Run) -> list[CaseOutcomes]:
     """Read the outcomes of a run's cases from its records (no scheduler), in the plan's order."""
-    return [*find_attempts(run).map_cases(lambda outcomes: outcomes, run.manifest.cases)]
+    attempts = find_attempts(run)
+    repeats = [(case, one) for case in run.manifest.cases for one in attempts.list_repeats(case)]
+    # before forking, so that the processes need not import it
+    import_module("numpy")
+    outcomes = map_on_cores(lambda one: attempts.read(*one), repeats, WORTH_A_PROCESS)
+    return [attempts.gather(case, outcomes) for case in run.manifest.cases]
 
 
 def _list_skipped(

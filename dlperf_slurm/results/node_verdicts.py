@@ -1,6 +1,5 @@
 """The outcomes of a sweep -> a verdict on each node, such as good, slow or failed."""
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.manifest import Manifest, get_node
-from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import LISTS, NUMBER, TEXT, make_frame_of_values
 from dlperf_slurm.results.history.node_facts import group_comparable_nodes
 from dlperf_slurm.results.loss_bits import BitVerdicts, compare_bits
@@ -34,8 +33,6 @@ ABSENT = "not available"
 
 # how much slower than the others a node must be, to be named
 LEAST_EFFECT = 0.02
-# a job that a user or an administrator ended, before or while its ranks ran
-_CANCELLED = re.compile(r"^no record: CANCELLED|: CANCELLED$")
 ALL_REDUCE = "all-reduce"
 THROUGHPUT = "throughput"
 # name -> the figure of a record with its peaks, or nan; a larger one is faster
@@ -223,7 +220,7 @@ def decide_verdict(
     nodes, over several `unit` ("blocks" or "rounds"); a node is slow from `least_effect` on.
     """
     problems = [outcome.problem for outcome in outcomes if outcome.record is None]
-    failed = [text for text in problems if not is_open(text)]
+    failed = [one.problem for one in outcomes if one.record is None and not one.is_open]
     if failed:
         return FAILED, f"{len(failed)} of {len(outcomes)} repeats failed: {failed[0]}"
     slow = [name for name, one in zip(figures, effects) if one.is_slow(least_effect)]
@@ -239,14 +236,6 @@ def decide_verdict(
         why = f"{', '.join(unsure)}: about {count} more {unit} are needed to tell slow from good"
         return UNDECIDED, f"{why}; {problems[0]}" if problems else why
     return GOOD, ""
-
-
-def is_open(problem: str) -> bool:
-    """Return whether a repeat with this `problem` may still get a record: no fault of its node.
-
-    It may if its array task was cancelled, not submitted, or has not ended.
-    """
-    return problem in (NOT_SUBMITTED, NO_RECORD_YET) or _CANCELLED.search(problem) is not None
 
 
 def find_bad_nodes(

@@ -19,7 +19,6 @@ from dlperf_slurm.results.node_verdicts import (
     UNDECIDED,
     NodeVerdicts,
     decide_verdict,
-    is_open,
     list_figures,
 )
 from dlperf_slurm.stats.pair_effects import compute_pair_effects
@@ -45,7 +44,7 @@ def judge_pairs(
         for outcome in case.outcomes:
             by_pair[tuple(get_node(outcome.repeat, manifest.nodes).split(","))].append(outcome)
     problems = {
-        pair: [one.problem for one in own if one.record is None and not is_open(one.problem)]
+        pair: [one.problem for one in own if one.record is None and not one.is_open]
         for pair, own in by_pair.items()
     }
     failed = find_failed_nodes(problems)
@@ -74,7 +73,7 @@ def judge_pairs(
             for pair, outcomes in by_pair.items()
             if node in pair
             for one in outcomes
-            if one.record or is_open(one.problem) or node in failed
+            if one.record or one.is_open or node in failed
         ]
         effects = of_nodes[places[node]] if of_nodes else []
         verdict, reason = decide_verdict(own, effects, [*figures], least_effect, unit)
@@ -96,9 +95,10 @@ def judge_pairs(
         if not failed.keys() & set(pair):
             effects = of_links[place] if of_links else []
             verdict, reason = decide_verdict(own, effects, [*figures], least_effect)
-            if verdict == UNDECIDED and all(isnan(one.low) for one in effects):
-                reason = "too few nodes to tell a slow link from slow nodes: sweep six or more"
             count = sum(one.record is not None for one in own)
+            is_unknown = all(isnan(one.low) for one in effects)
+            if verdict == UNDECIDED and count >= LEAST_BLOCKS and is_unknown:
+                reason = "too few nodes to tell a slow link from slow nodes: sweep six or more"
             links.append(("+".join(pair), verdict, count, len(own), effects, reason))
     differences = list_differences(facts)
     return [

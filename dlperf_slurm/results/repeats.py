@@ -198,7 +198,7 @@ def _has_wait_time(record: Record) -> bool:
 
 
 def _find_waiting_share(record: Record) -> Optional[float]:
-    """Return the share of the measured time that the rank waited that waited longest for data."""
+    """Return the largest share of the window that a rank waited for data; None if unknown."""
     if not _has_wait_time(record):
         return None
     return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)

@@ -84,7 +84,7 @@ def test_hostile_run_directory_works_from_end_to_end(cluster, tmp_path):
 
 def test_run_of_a_hostile_matrix_name_is_found_in_the_queue(cluster, tmp_path):
     settings = ['directives=["--hold"]']
-    run = stage_spin(tmp_path, settings=settings, matrix_name="a b, c'd %j.toml")
+    run = stage_spin(tmp_path, settings=settings, name="a b, c'd %j.toml")
     submit(run)
     states = find_states(run)
     run_tool(["cancel", str(run.path)], tmp_path)

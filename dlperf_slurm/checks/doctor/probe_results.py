@@ -235,7 +235,7 @@ def _check_framework(
 ) -> Iterator[CheckResult]:
     """Yield a fault if a rank could not import the framework, or ended while it did.
 
-    `start` is the folder of the ranks' output, and `where` names the probe and its hosts.
+    `start` is the folder of the ranks' output.
     """
     errors = [answer.import_error for answer in answers if answer.import_error]
     ended = [answer for answer in answers if answer.rank is not None and not answer.is_done]
@@ -250,8 +250,7 @@ def _check_framework(
 def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer]) -> Iterator[CheckResult]:
     """Yield a fault if a rank may use fewer CPU cores than the site's `cpus_per_rank`.
 
-    Ranks of a host that may use the same cores must have enough for all of them. `where` names the
-    probe and its hosts.
+    Ranks of a host that may use the same cores must have enough for all of them.
     """
     wanted = probe.site.cpus_per_rank
     for host in sorted({answer.host for answer in answers}):
@@ -269,10 +268,7 @@ def _check_cores(probe: Probe, answers: Sequence[ProbeAnswer]) -> Iterator[Check
 
 
 def _check_gpus(probe: Probe, answers: Sequence[ProbeAnswer]) -> Iterator[CheckResult]:
-    """Yield a fault if ranks see too few GPUs, or share one; nothing on a site without GPUs.
-
-    `where` names the probe and its hosts.
-    """
+    """Yield a fault if ranks see too few GPUs, or share one; nothing on a site without GPUs."""
     known = [answer for answer in answers if answer.gpus is not None]
     if probe.site.device != "cuda" or not known:
         return
@@ -299,7 +295,7 @@ def _check_build(probe: Probe, answers: Sequence[ProbeAnswer]) -> Iterator[Check
     """Yield faults if the framework's build does not support the nodes' GPUs or driver.
 
     Also checks the site's `compute_capability` against that of the GPUs. Only the build of a
-    managed environment is known. `where` names the probe and its hosts.
+    managed environment is known.
     """
     site, framework = probe.site, probe.case.axes.framework
     capabilities, told = _list_capabilities(answers), site.compute_capability

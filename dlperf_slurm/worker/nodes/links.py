@@ -117,7 +117,11 @@ def find_amd_link_problems(seconds: float, unknown: List[str]) -> Iterator[str]:
         unknown.append(f"cannot read the state of xGMI links: {error}")
         return
     for gpu, told in sorted(states.items()):
-        links = [state for text in told.get("link_status") or () for state in str(text).split("/")]
+        status = told.get("link_status")
+        if not status or not isinstance(status, (list, str)):
+            unknown.append(f"amd-smi does not report the state of the xGMI links of GPU {gpu}")
+            continue
+        links = [state for text in status for state in str(text).split("/")]
         if "D" in links:
             yield f"GPU {gpu} has {links.count('D')} xGMI links down, and {links.count('U')} up"
 
@@ -131,8 +135,10 @@ def _ask_amd_smi(command: Sequence[str], seconds: float) -> Dict[int, Any]:
         parts = told.values() if isinstance(told, dict) else [told]
         # a list of CPUs may be beside that of GPUs
         found = {one["gpu"]: one for part in parts for one in part if "gpu" in one}
-    except (ValueError, TypeError) as error:
-        raise DeviceError("amd-smi printed no JSON with an entry for each GPU") from error
+    except (ValueError, TypeError):
+        found = {}
+    if not found:
+        raise DeviceError("amd-smi printed no JSON with an entry for each GPU")
     return found
 
 

@@ -96,15 +96,19 @@ def test_each_node_has_its_verdict_and_the_bad_ones_come_first():
         guard_nodes([judged])
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [NOT_SUBMITTED, NO_RECORD_YET, "no record: CANCELLED (by 0)", "failed: terminated: CANCELLED"],
-)
+@pytest.mark.parametrize("problem", [NOT_SUBMITTED, NO_RECORD_YET])
 def test_node_that_ran_nothing_is_not_called_bad(problem):
     judged = judge(problems={"n1": problem})
     assert get_verdicts(judged)["n1"] == "not measured"
     with pytest.raises(CasesFailedError, match="n1"):
         guard_nodes([judged])
+
+
+def test_node_whose_job_was_cancelled_is_not_called_failed():
+    cancelled = Outcome("case", 1, None, "failed: terminated: CANCELLED", is_cancelled=True)
+    assert decide_verdict([cancelled], [], [], 0.02)[0] == "not measured"
+    failed = Outcome("case", 1, None, "failed: the script printed: CANCELLED")
+    assert decide_verdict([failed], [], [], 0.02)[0] == "failed"
 
 
 def test_slow_node_with_a_failed_repeat_is_failed():
@@ -215,7 +219,7 @@ OLD_DRIVER = {"gpu_driver": "550"}
             {node: [1.0, NEXT, 1.0, 2.0] for node in NODES[:5]},
             DETERMINISTIC,
             {},
-            "are not bit-identical",
+            "are not deterministic",
         ),
         (
             {"n2": [NEXT] * 4},

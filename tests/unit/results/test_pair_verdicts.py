@@ -94,7 +94,7 @@ def test_node_with_few_others_of_its_kind_is_undecided():
     nodes, links = judge(old=["n3"])
     assert list_verdicts([nodes, links]) == {"n3": "undecided", "n9": "not available"}
     (reason,) = nodes.nodes.reason[nodes.nodes.node == "n3"]
-    assert reason.endswith("V100: 0")
+    assert reason.endswith("(V100); this sweep has 0")
 
 
 def test_pairs_that_did_not_run_are_no_failure():

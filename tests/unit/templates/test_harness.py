@@ -287,6 +287,16 @@ def test_last_words_of_a_failed_setup_are_of_what_failed_first(make):
     assert job.read("err").endswith("setup line failed with exit code 2: ls /nonexistent\n")
 
 
+def test_environment_that_fails_after_the_launch_says_why(make):
+    failing = (
+        '  if [ -e "$run_dir/second" ]; then echo gone >&2; exit 69; fi; touch "$run_dir/second"'
+    )
+    job = make(activate=failing)
+    assert job.run() == 0
+    assert job.read("err").endswith("gone\n")
+    assert not (job.find_folder() / "concluded").exists()
+
+
 FASTEST = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
 USER_HOME = pwd.getpwuid(os.geteuid()).pw_dir
 

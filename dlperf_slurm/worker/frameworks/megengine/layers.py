@@ -52,7 +52,8 @@ class RMSNorm(nn.Module):
 def compute_class_loss(definition: Any, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
     """Return the mean cross-entropy of logits [batch, classes].
 
-    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup,
+    and smoothed by `definition.label_smoothing`.
     """
     labels, smoothing = batch["labels"], definition.label_smoothing
     if labels.ndim == 1:

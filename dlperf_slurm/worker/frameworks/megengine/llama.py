@@ -55,7 +55,7 @@ class Attention(nn.Module):
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x.
 
-    `places` has `cosine` and `sine` [length, 1, head_size / 2]. Element i of the first half of a
+    `cosine` and `sine` are [length, 1, head_size / 2]. Element i of the first half of a
     head is rotated with element i of the second half.
     """
     cosine, sine = cosine.astype(x.dtype), sine.astype(x.dtype)

