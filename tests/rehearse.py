@@ -171,7 +171,7 @@ def search(stage: Stage, model: str, ranks: int, fault: str = "") -> Row:
     )
     peak = answer.get("peak_memory_bytes", 0) / 2**20
     seen = f"{SEARCH_MEMORY_MIB} MiB: {trials}; {answer.get('batch_size', '-')}, {peak:.0f} MiB"
-    name = f"search {model} amp-fp16, {ranks} ranks"
+    name = f"search {model} amp-fp16, {ranks} rank{'s' * (ranks > 1)}"
     return show(make_row(name, seen, {SEARCH: problems} if problems else {}, fault, SEARCH))
 
 

@@ -15,6 +15,8 @@ from dlperf_slurm.worker.telemetry.series import ENERGY, POWER, SECONDS
 
 PRODUCT_SIZE = 8192
 PRODUCT_SECONDS = 5.0
+# whose adapters take step boundaries as device events
+WITH_EVENTS = ("mindspore", "paddle", "pytorch")
 # GPUs with a much higher rate in TF32 than in fp32, by data sheet: A100, H100, B200
 WITH_FAST_TF32 = {(8, 0), (9, 0), (10, 0)}
 
@@ -57,6 +59,10 @@ def test_steps_add_up_to_the_window(attempt, record, hold):
     difference = abs(float(steps.sum()) - record.window_seconds) / record.window_seconds
     hold(f"sum of steps off the window, by {record.clock.name}", 100 * difference, "%", most=2)
     hold("one boundary", 1e6 * record.clock.boundary_seconds, "us", most=100)
+
+
+def test_clock_has_device_events_where_the_framework_has_them(framework, record):
+    assert (record.clock.name == "cuda_event") == (framework in WITH_EVENTS)
 
 
 def test_telemetry_and_adapter_name_the_same_gpu(record, watched):

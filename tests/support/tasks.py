@@ -13,7 +13,7 @@ SECRET = "5e" * 32
 class Tasks:
     """The processes of an attempt; the end of one does not end the others."""
 
-    def __init__(self, attempt, job_id, secret=SECRET, **spin):
+    def __init__(self, attempt, job_id, **spin):
         """Start the processes; `job_id` must be unique among concurrent launches."""
         self._attempt = attempt
         self._started = time.monotonic()
@@ -22,7 +22,7 @@ class Tasks:
                 [*name_worker("slurm"), str(attempt.path)],
                 cwd=str(attempt.path),
                 env={
-                    **make_environment(attempt, secret, **spin),
+                    **make_environment(attempt, **spin),
                     **make_task_variables(rank, attempt.case.world_size, job_id),
                 },
                 stderr=subprocess.PIPE,
@@ -78,7 +78,7 @@ def start_torchrun(attempt, **spin):
         [*torchrun, "--no-python", *name_worker("torchrun"), str(attempt.path)],
         cwd=str(attempt.path),
         env={
-            **make_environment(attempt, SECRET, **spin),
+            **make_environment(attempt, **spin),
             "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
         },
         stderr=subprocess.PIPE,
@@ -90,12 +90,12 @@ def name_worker(ranks):
     return [sys.executable, "-m", "dlperf_slurm.worker", "run", f"--ranks={ranks}"]
 
 
-def make_environment(attempt, secret, **spin):
+def make_environment(attempt, **spin):
     """Return the attempt's environment, without variables of a launcher of these tests."""
     env = attempt.make_environment(**spin)
     left_out = ("SLURM_", "PMI", "RANK", "WORLD_SIZE", "MASTER_")
     env = {name: value for name, value in env.items() if not name.startswith(left_out)}
-    return {**env, SECRET_VARIABLE: secret}
+    return {**env, SECRET_VARIABLE: SECRET}
 
 
 def forbid_mpi(code_dir):

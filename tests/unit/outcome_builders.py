@@ -7,10 +7,15 @@ import random
 from builders import make_outcomes, make_planned_case, make_rank
 from support.cases import vary
 
+from dlperf_slurm.contract.host_noise import NoiseReport
+from dlperf_slurm.contract.phases import FIRST_STEP, LOOK, RANKS, SCRIPT, WARMUP, WINDOW, Phase
 from dlperf_slurm.contract.record import Telemetry
+from dlperf_slurm.jobs.attempts import Sidecars
 from dlperf_slurm.results.collect import CaseOutcomes
 
 RATES = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8)
+# of a job's start by phase; it was submitted 60 s before its record began, and queued 57 of them
+PHASE_SECONDS = {SCRIPT: 1.0, RANKS: 2.0, LOOK: 0.5, FIRST_STEP: 4.0, WARMUP: 8.0, WINDOW: 16.0}
 
 
 def scale(rates, factor):
@@ -21,6 +26,22 @@ def make_case_outcomes(rates=RATES, number=0, changes=None, **record_changes) ->
     """Make a case with these throughputs; `changes` are made to the case in its records."""
     planned = make_planned_case(case_id=f"case{number}", repeats=len(rates))
     return change_records(make_outcomes(planned, rates, **record_changes), **(changes or {}))
+
+
+def make_started_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOutcomes:
+    """Make a case with one repeat for each of these seconds by phase; None has no phases."""
+    case = make_outcomes(make_planned_case(repeats=len(starts), **changes), [100.0] * len(starts))
+    outcomes = []
+    for outcome, seconds in zip(case.outcomes, starts):
+        phases = tuple(Phase(name, value) for name, value in (seconds or {}).items())
+        sidecars = Sidecars(NoiseReport("run", outcome.case_id, outcome.repeat, 1, (), phases))
+        record = dataclasses.replace(outcome.record, started_at="2026-01-01T00:01:00Z")
+        outcomes.append(
+            dataclasses.replace(
+                outcome, record=record, sidecars=sidecars, submitted_at=submitted_at
+            )
+        )
+    return CaseOutcomes(case.case, tuple(outcomes))
 
 
 def change_records(outcomes, **changes) -> CaseOutcomes:

@@ -93,8 +93,8 @@ def list_models_to_test(framework, test):
 def list_variants(framework, mode):
     """Yield cases: each precision, each compiler, and the last of both together.
 
-    Not marked exhaustive are models without batch statistics in each precision, and the training of
-    one model with each compiler.
+    Not marked exhaustive are models without batch statistics in each precision, and the training
+    with each compiler of those with batch statistics, which it must carry over, and of one other.
     """
     adapter = load_adapter(framework)
     precisions, compilers = adapter.SUPPORTED["precision"], adapter.SUPPORTED["compiler"]
@@ -102,15 +102,16 @@ def list_variants(framework, mode):
     pairs += [(precisions[0], compiler) for compiler in compilers[1:]]
     pairs.append((precisions[-1], compilers[-1]))
     for model in adapter.SUPPORTED["model"]:
+        has_statistics = load_model(model).HAS_BATCH_STATISTICS
         for precision, compiler in dict.fromkeys(pairs):
             case = sessions.make_case(
                 framework, model, precision=precision, compiler=compiler, mode=mode
             )
             if compiler == compilers[0]:
-                is_brief = precision == precisions[0] or not load_model(model).HAS_BATCH_STATISTICS
+                is_brief = precision == precisions[0] or not has_statistics
             else:
-                is_compiled_soon = mode == TRAIN and model == SOONEST_COMPILED
-                is_brief = is_compiled_soon and precision == precisions[0]
+                is_telling = has_statistics or model == SOONEST_COMPILED
+                is_brief = is_telling and mode == TRAIN and precision == precisions[0]
             if find_unsupported(case) is None:
                 marks = () if is_brief else (pytest.mark.exhaustive,)
                 yield pytest.param(case, marks=marks, id=f"{model}-{precision}-{compiler}")
@@ -435,8 +436,9 @@ def take_inferred_loss(case, rank):
     return session.read_loss()
 
 
-def test_steps_fill_the_window_and_end_in_it(framework):
-    case = sessions.make_case(framework, "resnet50", warmup_steps=2, measured_steps=5)
+@pytest.mark.parametrize("mode", [TRAIN, INFER])
+def test_steps_fill_the_window_and_end_in_it(framework, mode):
+    case = sessions.make_case(framework, "resnet50", mode=mode, warmup_steps=2, measured_steps=5)
     session = sessions.start(case)
     found = [measure_steps(session, lambda: None, case) for _ in range(3)]
     for one in found:

@@ -440,7 +440,7 @@ def test_process_that_cannot_be_a_rank_says_why(attempt, rank, variables, ranks,
     done = subprocess.run(
         [*tasks.name_worker(way), *options, str(attempt.path)],
         cwd=str(attempt.path),
-        env={**tasks.make_environment(attempt, tasks.SECRET), **variables},
+        env={**tasks.make_environment(attempt), **variables},
         stderr=subprocess.PIPE,
     )
     assert done.returncode == 1

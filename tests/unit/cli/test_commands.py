@@ -1,4 +1,4 @@
-"""A run that somebody else made is followed and shown; only its name has it started or ended."""
+"""Commands do to a run no more than they declare, and say what is set, wrong or left to do."""
 
 import itertools
 import json

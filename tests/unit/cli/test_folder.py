@@ -1,4 +1,4 @@
-"""`list` and `log`: the runs of a results folder, and what their array tasks printed."""
+"""`list`, `log` and `archive`: the runs of a results folder, their output, and a run as a file."""
 
 import hashlib
 import json
@@ -112,8 +112,6 @@ def test_log_names_repeats_without_output_in_one_line(run, capsys):
     assert (code, out) == (0, f"==> {case_id} repeat 1, 2: no output <==\n")
 
 
-pytestmark = pytest.mark.integration
-
 DAY_1 = "20240501-120000-seven-tiny-abcd"
 DAY_2 = "20240502-120000-seven-tiny-abcd"
 ARCHIVE = RESULTS / f"{DAY_1}.zip"
@@ -160,6 +158,7 @@ def refuse(capsys, *words):
     return capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_report_of_an_archive_has_the_tables_of_the_run(packable, capsys):
     assert main(["report", str(packable), "--plots", "none", "--steps"]) == 0
     # the last lines name the run and the page
@@ -177,6 +176,7 @@ def test_report_of_an_archive_has_the_tables_of_the_run(packable, capsys):
     assert list_contents(beside / "steps") == list_contents(packable / "report" / "steps") != {}
 
 
+@pytest.mark.integration
 def test_cases_of_an_archive_are_inflated_once(packable, monkeypatch):
     main(["archive", str(packable), "--output", "run.zip"])
     names = []
@@ -191,6 +191,7 @@ def test_cases_of_an_archive_are_inflated_once(packable, monkeypatch):
     assert names.count("cases.jsonl") == 1
 
 
+@pytest.mark.integration
 def test_archive_has_every_file_of_the_run_and_their_digests(packable):
     # it writes the states into the journal
     assert main(["status", DAY_1]) == 0
@@ -211,6 +212,7 @@ def test_archive_has_every_file_of_the_run_and_their_digests(packable):
     assert open_run(Path("unpacked") / DAY_1).run_id == DAY_1
 
 
+@pytest.mark.integration
 def test_directory_is_removed_only_if_asked_for_and_the_run_is_found_by_its_id_still(packable):
     assert main(["archive", DAY_1]) == 0
     assert dp.open_run("20240501").path == packable.absolute()
@@ -224,6 +226,7 @@ def test_directory_is_removed_only_if_asked_for_and_the_run_is_found_by_its_id_s
     assert dp.open_run(DAY_1).is_complete
 
 
+@pytest.mark.integration
 def test_runs_are_compared_and_followed_over_time_in_archives(packable, staged, capsys):
     end_run(add_run(staged, 2, 0.9))
     main(["compare", DAY_1, DAY_2])
@@ -240,6 +243,7 @@ def test_runs_are_compared_and_followed_over_time_in_archives(packable, staged, 
             ARCHIVE.unlink()
 
 
+@pytest.mark.integration
 def test_run_in_progress_is_refused_with_what_to_do(packable, capsys):
     for path in (packable / MARKERS_DIR).glob("*.0.s0.*"):
         path.unlink()
@@ -252,6 +256,7 @@ def test_run_in_progress_is_refused_with_what_to_do(packable, capsys):
     assert not ARCHIVE.exists()
 
 
+@pytest.mark.integration
 def test_file_that_is_there_or_is_no_archive_is_not_written(packable, capsys):
     ARCHIVE.write_text("mine")
     assert_problem(refuse(capsys, "archive", packable), file=ARCHIVE.absolute())
@@ -261,6 +266,7 @@ def test_file_that_is_there_or_is_no_archive_is_not_written(packable, capsys):
     assert dp.open_run("a.zip").run_id == DAY_1
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("command", ["status", "resume", "retry", "cancel", "wait", "archive"])
 def test_what_goes_on_with_a_run_takes_no_archive(packable, capsys, command):
     main(["archive", DAY_1])
@@ -268,6 +274,7 @@ def test_what_goes_on_with_a_run_takes_no_archive(packable, capsys, command):
     assert "`unzip`" in refuse(capsys, command, ARCHIVE)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("function", ["_write", "_verify", "_list_files"])
 def test_interrupted_archive_leaves_the_directory_whole(packable, monkeypatch, function):
     original, before = getattr(archives, function), list_contents(packable)
@@ -287,6 +294,7 @@ def test_interrupted_archive_leaves_the_directory_whole(packable, monkeypatch, f
     assert [path.name for path in RESULTS.iterdir()] == [DAY_1]
 
 
+@pytest.mark.integration
 def test_archive_that_is_not_what_was_read_is_no_archive(packable, monkeypatch):
     original = archives._write
 
@@ -304,6 +312,7 @@ def test_archive_that_is_not_what_was_read_is_no_archive(packable, monkeypatch):
     assert open_run(packable).run_id == DAY_1
 
 
+@pytest.mark.integration
 def test_run_that_changes_meanwhile_is_not_archived(packable, monkeypatch):
     original = archives._verify
 
@@ -317,6 +326,7 @@ def test_run_that_changes_meanwhile_is_not_archived(packable, monkeypatch):
     assert not ARCHIVE.exists()
 
 
+@pytest.mark.integration
 def test_damaged_archive_is_refused_by_name(packable, capsys):
     main(["archive", DAY_1, "--remove"])
     content = ARCHIVE.read_bytes()
@@ -331,6 +341,7 @@ def test_damaged_archive_is_refused_by_name(packable, capsys):
     assert "is damaged: " in " ".join(said.split())
 
 
+@pytest.mark.integration
 def test_strange_archives_of_a_results_folder_are_named_or_passed_over(packable, capsys):
     main(["history"])
     before = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Overrides of a site in array jobs: which cases share one, and how each starts its ranks."""
+"""Cases in array jobs: which share one, how each starts its ranks, and the pairs of its nodes."""
 
 from itertools import combinations
 from pathlib import Path

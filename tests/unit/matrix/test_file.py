@@ -1,4 +1,4 @@
-"""Matrix files: what is accepted, and that every mistake is reported at once with its place."""
+"""Matrix files: what they and the schemas accept, and every mistake at once with its place."""
 
 import json
 import re

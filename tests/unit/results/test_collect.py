@@ -20,6 +20,7 @@ from builders import (
     write_matrix,
     write_record,
 )
+from outcome_builders import PHASE_SECONDS, make_started_case
 from support.cases import vary
 from support.problems import assert_problem
 
@@ -32,7 +33,7 @@ from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.results.collect import Outcome, collect_outcomes
+from dlperf_slurm.results.collect import QUEUE, TO_FIRST_STEP_SUM, Outcome, collect_outcomes
 
 
 def collect_one(run, topology="1n2g", repeat=1) -> Outcome:
@@ -314,3 +315,31 @@ def test_copied_run_directory_is_collected_where_it_lies(staged_run, home):
     copied = open_run(shutil.copytree(staged_run.path, home / "copy"))
     shutil.rmtree(staged_run.path)
     assert collect_one(copied).record.samples_per_s == 80.0
+
+
+def find_start(seconds, **changes):
+    """Return the phases of a repeat with these seconds by phase."""
+    return make_started_case(seconds, **changes).outcomes[0].phases
+
+
+@pytest.mark.parametrize(
+    ("submitted_at", "seconds"),
+    [
+        # a record's own time begins behind the ranks: 3 s after the script
+        ("2026-01-01T00:00:00Z", [57]),
+        # by a clock that is ahead of the node's
+        ("2026-01-01T00:02:00Z", [0]),
+        ("", []),
+        ("yesterday", []),
+    ],
+)
+def test_queue_ends_where_the_script_began(submitted_at, seconds):
+    start = find_start({**PHASE_SECONDS, "unknown": 1.0}, submitted_at=submitted_at)
+    assert list(start) == [*[QUEUE] * len(seconds), *PHASE_SECONDS, TO_FIRST_STEP_SUM]
+    assert [value for name, value in start.items() if name == QUEUE] == seconds
+    # with its end, and without the rest of the warm-up
+    assert start[TO_FIRST_STEP_SUM] == 7.5
+
+
+def test_record_without_phases_tells_nothing_of_its_start():
+    assert find_start(None) == {}

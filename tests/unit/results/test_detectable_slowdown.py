@@ -1,4 +1,4 @@
-"""What a plan's repeats can tell is said from the spread of earlier runs."""
+"""What a plan's repeats can tell is said from the spread of earlier runs, and cached."""
 
 import re
 

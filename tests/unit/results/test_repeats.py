@@ -1,4 +1,4 @@
-"""What a repeat measured: hardware, and what getting the data costs; figures computed by hand."""
+"""What a repeat measured: hardware, phases of its start, cost of its data; computed by hand."""
 
 import dataclasses
 
@@ -12,12 +12,21 @@ from builders import (
     make_record,
     read_csv,
 )
-from report_values import find_tables, list_rows, read_marks, summarize, write_rows
+from outcome_builders import PHASE_SECONDS, make_started_case
+from report_values import (
+    find_tables,
+    list_rows,
+    make_repeat_frame,
+    read_marks,
+    summarize,
+    write_rows,
+)
 from support.cases import vary
 
+from dlperf_slurm.contract.phases import FIRST_STEP, TO_FIRST_STEP
 from dlperf_slurm.contract.record import BatchTrial, Clock
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.collect import QUEUE, CaseOutcomes
 from dlperf_slurm.results.notes import NOT_MEMORY, WAIT_UNKNOWN
 from dlperf_slurm.results.repeats import describe_hardware
 from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
@@ -212,3 +221,11 @@ def test_ranks_on_cpus_are_not_counted_as_cpus(device, platform, text):
     record = make_record(case, platform=platform)
     ranks = [dataclasses.replace(rank, device_name="NVIDIA H200") for rank in record.ranks]
     assert describe_hardware(dataclasses.replace(record, ranks=tuple(ranks))) == text
+
+
+def test_each_repeat_has_its_phases_in_the_frame():
+    frame = make_repeat_frame([make_started_case(PHASE_SECONDS, None)])
+    found = [frame[f"phase_{name}_seconds"].tolist() for name in (QUEUE, FIRST_STEP)]
+    assert [values[0] for values in found] == [57, 4]
+    assert frame.to_first_step_seconds.isna().tolist() == [False, True]
+    assert all(f"phase_{name}_seconds" in frame for name in TO_FIRST_STEP)

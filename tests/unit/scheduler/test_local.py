@@ -1,4 +1,4 @@
-"""The local site's array jobs: real scripts in real processes, with a stand-in for the ranks."""
+"""The local site's array jobs, as real processes with a stand-in for the ranks, and its budget."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""The table of states: one test per row, and what holds in all of it."""
+"""The table of states: a test per row, what holds in all of it, and array tasks of a shared job."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Tables of ranks, memory and energy, computed by hand; planted slow machines are named."""
+"""Tables of ranks, memory, energy and starts, computed by hand; planted slow machines are named."""
 
 import dataclasses
 import json
@@ -15,10 +15,19 @@ from builders import (
     make_record,
     read_csv,
 )
-from outcome_builders import make_telemetry
-from report_values import find_tables, list_rows, read_marks, summarize, write_report, write_rows
+from outcome_builders import PHASE_SECONDS, make_started_case, make_telemetry
+from report_values import (
+    find_tables,
+    list_rows,
+    read_column,
+    read_marks,
+    summarize,
+    write_report,
+    write_rows,
+)
 from support.problems import assert_problem
 
+from dlperf_slurm.contract.phases import FIRST_STEP, FRAMEWORK, LOOK
 from dlperf_slurm.contract.record import HOST, NODE, DeviceState, Epoch
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
@@ -455,3 +464,37 @@ def test_table_says_unknown_where_one_case_of_several_was_not_sampled():
     other = make_outcomes(make_planned_case("1n1g"), [10.0])
     (table,) = make_tables(make_outcomes_of(GPUS), other)
     assert write_rows(table)[1][3:] == ("unknown",) * 4
+
+
+def test_records_without_phases_make_no_table_of_starts():
+    assert find_tables(summarize(make_manifest(), [make_started_case(None)]), "starts") == []
+
+
+def test_table_of_starts_has_medians_over_the_repeats_that_tell():
+    case = make_started_case(PHASE_SECONDS, None, {**PHASE_SECONDS, FIRST_STEP: 6.0})
+    (table,) = find_tables(summarize(make_manifest(), [case]), "starts")
+    assert write_rows(table) == (
+        ("pytorch", "1n1g", "1", "57.0", "1.0", "2.0", "0.5", "5.0", "8.5", "8.0"),
+    )
+
+
+def test_columns_of_starts_are_the_phases_that_any_row_knows():
+    case = make_started_case({**PHASE_SECONDS, FRAMEWORK: 3.0}, submitted_at="")
+    (table,) = find_tables(summarize(make_manifest(), [case]), "starts")
+    assert table.header == (
+        *("framework", "topology", "cases", "script", "ranks", "look", "framework", "first step"),
+        *("script to first step", "warmup"),
+    )
+
+
+def test_starts_of_one_framework_and_topology_are_one_row():
+    slow = {**PHASE_SECONDS, LOOK: 2.5}
+    cases = [
+        make_started_case(PHASE_SECONDS, case_id="a", precision="fp32"),
+        make_started_case(slow, case_id="b", precision="tf32"),
+        make_started_case(PHASE_SECONDS, case_id="c", topology="1n2g"),
+    ]
+    (table,) = find_tables(summarize(make_manifest(), cases), "starts")
+    columns = [read_column(table, header) for header in ("topology", "cases", "look")]
+    rows = [tuple(cell.text for cell in row) for row in zip(*columns)]
+    assert rows == [("1n1g", "2", "1.5"), ("1n2g", "1", "0.5")]
