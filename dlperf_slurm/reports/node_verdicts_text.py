@@ -14,7 +14,7 @@ from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.reports.comparison_text import SPEED, format_percent
 from dlperf_slurm.reports.tables import ShownColumn, TableSpec, tabulate_rows
 from dlperf_slurm.results.columns import list_records
-from dlperf_slurm.results.node_differences import Difference
+from dlperf_slurm.results.node_differences import NodeDifference
 from dlperf_slurm.results.node_verdicts import (
     ABSENT,
     FAILED,
@@ -77,7 +77,7 @@ def tabulate_nodes(verdicts: NodeVerdicts) -> tuple[Table, tuple[str, ...]]:
     return table, notes
 
 
-def _explain(differences: Sequence[Difference], node: str, verdict: str, reason: str) -> str:
+def _explain(differences: Sequence[NodeDifference], node: str, verdict: str, reason: str) -> str:
     """Return the reason of a verdict on a node; for a bad node also how it differs from others."""
     own = [one.describe() for one in differences if node in one.nodes]
     if verdict not in (FAILED, WRONG, SLOW) or not own:
@@ -85,7 +85,7 @@ def _explain(differences: Sequence[Difference], node: str, verdict: str, reason:
     return f"{reason}; differs from other nodes: {list_some(own)}"
 
 
-def tabulate_differences(differences: Sequence[Difference], bad: Mapping[str, str]) -> Table:
+def tabulate_differences(differences: Sequence[NodeDifference], bad: Mapping[str, str]) -> Table:
     """Make a table with a row per difference between nodes; those of bad nodes come first.
 
     `bad` has the verdict on each slow or failed node, by node.
@@ -163,7 +163,7 @@ def count_verdicts(verdicts: NodeVerdicts) -> str:
 
 
 def serialize_nodes(
-    sweeps: Sequence[NodeVerdicts], differences: Sequence[Difference], bad: Mapping[str, str]
+    sweeps: Sequence[NodeVerdicts], differences: Sequence[NodeDifference], bad: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return verdicts, differences and `bad` nodes' verdicts as a JSON object, in full precision.
 

@@ -186,7 +186,7 @@ def print_footnotes(footnotes: Sequence[str], console: PlainConsole) -> None:
         console.print(Text(f"[{number}] {text}"))
 
 
-class Column(NamedTuple):
+class PrintedColumn(NamedTuple):
     """A column as texts; `number` is its place in the table.
 
     `is_text` columns are left-aligned; texts that `can_wrap` are broken between words.
@@ -212,7 +212,7 @@ class Column(NamedTuple):
         words = max(map(measure, " ".join((self.head, *self.texts)).split()), default=1)
         return min(self.width, max(_LEAST_TEXT, min(words, _LONG_NAME)))
 
-    def wrap_head(self) -> "Column":
+    def wrap_head(self) -> "PrintedColumn":
         """Return the column with its header wrapped to the width of its texts, or longest word."""
         width = max(self._replace(head="").width, *map(measure, [*self.head.split(), "."]))
         parts = (textwrap.wrap(p, width, break_on_hyphens=False) for p in self.head.split("\n"))
@@ -221,7 +221,7 @@ class Column(NamedTuple):
 
 def list_columns(
     header: Sequence[str], rows: "Sequence[Sequence[Union[Cell, str]]]", text_columns: int
-) -> list[Column]:
+) -> list[PrintedColumn]:
     """Return the columns of a table as texts; the first `text_columns` are left-aligned."""
     texts = [[cell if isinstance(cell, str) else cell.write() for cell in row] for row in rows]
     cells = list(zip(*texts)) if texts else [()] * len(header)
@@ -232,7 +232,7 @@ def list_columns(
         if not isinstance(cell, str) and cell.is_word
     }
     return [
-        Column(i, head, tuple(own), i < text_columns, i < text_columns or i in words)
+        PrintedColumn(i, head, tuple(own), i < text_columns, i < text_columns or i in words)
         for i, (head, own) in enumerate(zip(header, cells))
     ]
 
@@ -277,7 +277,7 @@ def sum_widths(widths: Iterable[int], gap: int = _WIDE_GAP) -> int:
     return sum(found) + gap * (len(found) - 1) + 2
 
 
-def _break_names(columns: Sequence[Column], excess: int) -> tuple[list[Column], int]:
+def _break_names(columns: Sequence[PrintedColumn], excess: int) -> tuple[list[PrintedColumn], int]:
     """Break the names in the widest columns, to reduce the total width by `excess` characters.
 
     No column becomes narrower than _LEAST_TEXT. Only columns of texts without spaces, such as case
@@ -304,7 +304,9 @@ def _break_name(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _print_columns(columns: Sequence[Column], gap: int, excess: int, console: PlainConsole) -> None:
+def _print_columns(
+    columns: Sequence[PrintedColumn], gap: int, excess: int, console: PlainConsole
+) -> None:
     """Print the columns side by side, with `gap` spaces between them and a line below the headers.
 
     `excess` is by how many characters they are together wider than the console.
@@ -319,7 +321,7 @@ def _print_columns(columns: Sequence[Column], gap: int, excess: int, console: Pl
     console.print("\n".join([rule, *lines, ""]))
 
 
-def _narrow(columns: Sequence[Column], excess: int) -> list[int]:
+def _narrow(columns: Sequence[PrintedColumn], excess: int) -> list[int]:
     """Return column widths that are together smaller than the natural ones by `excess`.
 
     The widest columns are narrowed first: of texts, then all to their longest word, then texts
@@ -345,7 +347,7 @@ def _narrow(columns: Sequence[Column], excess: int) -> list[int]:
 
 
 def _align(
-    columns: Sequence[Column],
+    columns: Sequence[PrintedColumn],
     row: Sequence[str],
     widths: Sequence[int],
     gap: int,

@@ -24,7 +24,7 @@ _MACHINE: Scope = ("", "")
 
 
 @dataclass(frozen=True)
-class Difference:
+class NodeDifference:
     """A value of a fact that only the `nodes` have, while most nodes of their kind have another.
 
     `usual` is the value of more than half of the `compared` nodes, or None; "" is a fact that was
@@ -104,7 +104,7 @@ def name_kinds(facts: NodeFacts) -> dict[str, str]:
     }
 
 
-def list_differences(facts: NodeFacts) -> list[Difference]:
+def list_differences(facts: NodeFacts) -> list[NodeDifference]:
     """List the values of facts that differ from those of most nodes of a kind, the rarest first.
 
     A fact with another value on each of more than two nodes identifies them, and is left out.
@@ -132,7 +132,7 @@ def list_differences(facts: NodeFacts) -> list[Difference]:
                     if value != usual:
                         found.setdefault((name, kind, usual, value), {})[node] = None
     rows = [
-        Difference(name, usual, value, tuple(nodes), compared[name, kind], kind)
+        NodeDifference(name, usual, value, tuple(nodes), compared[name, kind], kind)
         for (name, kind, usual, value), nodes in found.items()
     ]
     return sorted(rows, key=lambda row: len(row.nodes))

@@ -12,7 +12,7 @@ from dlperf_slurm.results.columns import LISTS, NUMBER, TEXT, make_frame_of_valu
 from dlperf_slurm.results.history.node_facts import group_comparable_nodes
 from dlperf_slurm.results.loss_bits import BitVerdicts, compare_bits
 from dlperf_slurm.results.node_differences import (
-    Difference,
+    NodeDifference,
     list_differences,
     name_kinds,
     read_node_facts,
@@ -73,7 +73,7 @@ class NodeVerdicts:
     manifest: Manifest
     figures: Sequence[str]
     least_effect: float
-    differences: Sequence[Difference]
+    differences: Sequence[NodeDifference]
     nodes: "DataFrame" = field(compare=False, repr=False)
     bit_notes: Sequence[str] = ()
     is_of_links: bool = False

@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.reports.plots import Plot, make_plot
-from dlperf_slurm.reports.plots.lines import Chart, PlotSeries, draw_series, open_panels, set_scales
+from dlperf_slurm.reports.plots.lines import (
+    PlotChart,
+    PlotSeries,
+    draw_series,
+    open_panels,
+    set_scales,
+)
 from dlperf_slurm.reports.plots.scaling import count_repeats, describe_bars, make_points
 from dlperf_slurm.reports.plots.style import add_legend, list_handles
 
@@ -50,7 +56,9 @@ def _draw(cases: "DataFrame", sizes: Mapping[str, float]) -> "Figure":
     return figure
 
 
-def make_chart(cases: "DataFrame", precisions: Sequence[str], sizes: Mapping[str, float]) -> Chart:
+def make_chart(
+    cases: "DataFrame", precisions: Sequence[str], sizes: Mapping[str, float]
+) -> PlotChart:
     """Make a chart with a series for each precision and percentile, in this order.
 
     `sizes` has x, the batch size, by text of `batch_sizes_measured`.
@@ -62,7 +70,7 @@ def make_chart(cases: "DataFrame", precisions: Sequence[str], sizes: Mapping[str
             name = f"latency_p{percent}_ms"
             points = make_points(own, name, sizes, by="batch_sizes_measured")
             series.append(PlotSeries(label, tuple(points.values())))
-    return Chart(
+    return PlotChart(
         series=tuple(series),
         x_label="batch size per device",
         y_label="latency of a batch, ms (lower: faster)",

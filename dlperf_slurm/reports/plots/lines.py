@@ -61,7 +61,7 @@ class PlotSeries:
 
 
 @dataclass(frozen=True)
-class Chart:
+class PlotChart:
     """Series with their axes; `ticks` are x values with their labels.
 
     `ideal` has the points of a reference line with the label `ideal_label`. If the values are
@@ -85,7 +85,7 @@ def is_wide_range(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) / min(values) > LINEAR_RATIO
 
 
-def draw_chart(chart: Chart) -> "Figure":
+def draw_chart(chart: PlotChart) -> "Figure":
     """Draw up to MOST_LINES series in one panel, or each of more in its own, the others faint."""
     if len(chart.series) <= MOST_LINES:
         return _draw_together(chart)
@@ -95,7 +95,7 @@ def draw_chart(chart: Chart) -> "Figure":
     return figure
 
 
-def _draw_together(chart: Chart) -> "Figure":
+def _draw_together(chart: PlotChart) -> "Figure":
     """Draw all series of a chart in one panel."""
     figure = open_figure(WIDTH_INCHES, 3.3)
     axes = figure.add_subplot()
@@ -149,7 +149,7 @@ def open_panels(
     return figure, panels[:count]
 
 
-def _draw_one_of(axes: "Axes", chart: Chart, index: int) -> None:
+def _draw_one_of(axes: "Axes", chart: PlotChart, index: int) -> None:
     """Draw series `index` of a chart in its own panel, with the others faint."""
     for other in chart.series:
         xs, ys = [p.x for p in other.points], [p.y for p in other.points]
@@ -160,7 +160,7 @@ def _draw_one_of(axes: "Axes", chart: Chart, index: int) -> None:
     axes.set_title(chart.series[index].label)
 
 
-def draw_series(axes: "Axes", chart: Chart, series: PlotSeries, index: int, count: int) -> None:
+def draw_series(axes: "Axes", chart: PlotChart, series: PlotSeries, index: int, count: int) -> None:
     """Draw series `index` of `count` in a panel, shifted in x so that error bars do not overlap."""
     marks = mark_series(index)
     place = _find_placing(chart, index - (count - 1) / 2 if count > 1 else 0.0)
@@ -174,7 +174,7 @@ def draw_series(axes: "Axes", chart: Chart, series: PlotSeries, index: int, coun
             axes.errorbar([x], [middle], yerr=[half], fmt="none", **look)
 
 
-def _find_placing(chart: Chart, steps: float) -> Callable[[float], float]:
+def _find_placing(chart: PlotChart, steps: float) -> Callable[[float], float]:
     """Return a function that shifts x by `steps` times DODGE, so that series stand apart.
 
     DODGE is a share of the axis: the shift looks the same on a linear and a logarithmic axis.
@@ -187,14 +187,14 @@ def _find_placing(chart: Chart, steps: float) -> Callable[[float], float]:
     return lambda x: x + shift
 
 
-def _draw_ideal(axes: "Axes", chart: Chart) -> None:
+def _draw_ideal(axes: "Axes", chart: PlotChart) -> None:
     """Draw the reference line of a chart, if it has one."""
     if chart.ideal:
         xs, ys = zip(*chart.ideal)
         axes.plot(xs, ys, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label=chart.ideal_label)
 
 
-def set_scales(axes: "Axes", chart: Chart) -> None:
+def set_scales(axes: "Axes", chart: PlotChart) -> None:
     """Set x ticks and scales of a panel.
 
     The y axis begins at zero, or is logarithmic if x and y have a wide range and y is no share.

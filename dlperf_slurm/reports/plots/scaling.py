@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.reports.plots import Plot, make_plot
-from dlperf_slurm.reports.plots.lines import Chart, PlotPoint, PlotSeries, draw_chart
+from dlperf_slurm.reports.plots.lines import PlotChart, PlotPoint, PlotSeries, draw_chart
 from dlperf_slurm.reports.plots.style import INK, MUTED, WIDTH_INCHES, mark_series, open_figure
 from dlperf_slurm.reports.tables import COLUMNS, ShownColumn, read_intervals
 from dlperf_slurm.reports.tables.training import find_efficiencies
@@ -45,7 +45,7 @@ def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional
     return make_plot("throughput", title, heading, caption, lambda: draw_chart(chart))
 
 
-def make_throughput_chart(rows: "DataFrame") -> Chart:
+def make_throughput_chart(rows: "DataFrame") -> PlotChart:
     """Make the chart of throughput over device counts, with a line per framework and variant."""
     return _make_chart(rows, "samples_per_s", f"throughput, {rows.unit.iloc[0]} (higher: faster)")
 
@@ -92,7 +92,7 @@ def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
     )
 
 
-def make_speedup_chart(rows: "DataFrame") -> Chart:
+def make_speedup_chart(rows: "DataFrame") -> PlotChart:
     """Make the chart of speedup over device counts, with the ideal speedup as reference line."""
     return _make_chart(rows, "speedup", "speedup (higher: faster)", ideal=_list_ideal(rows))
 
@@ -128,7 +128,7 @@ def plot_efficiency(title: str, rows: "DataFrame") -> Optional[Plot]:
     return make_plot("efficiency", title, heading, caption, lambda: draw_chart(chart))
 
 
-def make_efficiency_chart(rows: "DataFrame") -> Chart:
+def make_efficiency_chart(rows: "DataFrame") -> PlotChart:
     """Make the chart of scaling efficiency in percent, with 100 % as reference line."""
     ideal = tuple((x, 100.0) for x in sorted(place_topologies(rows).values()))
     name, label = find_efficiencies(rows)[0], "efficiency, % (higher: better)"
@@ -142,7 +142,7 @@ def _make_chart(
     factor: float = 1.0,
     ideal: tuple[tuple[float, float], ...] = (),
     is_share: bool = False,
-) -> Chart:
+) -> PlotChart:
     """Make a chart of the column `name`, multiplied by `factor`, over the device count.
 
     Each series (framework, variant) is a line; `ideal` has the points (x, y) of a reference line.
@@ -153,7 +153,7 @@ def _make_chart(
     series: dict[int, list[PlotPoint]] = {number: [] for number in measured.column}
     for case_id, number in zip(measured.index, measured.column):
         series[number] += [points[case_id]] if case_id in points else []
-    return Chart(
+    return PlotChart(
         series=tuple(
             PlotSeries(label, tuple(sorted(own, key=lambda point: point.x)))
             for label, own in zip(list_series(measured), series.values())

@@ -8,7 +8,7 @@ import os
 
 from dlperf_slurm.worker.annotations import Arrays, Protocol
 from dlperf_slurm.worker.datasets.description import DataError
-from dlperf_slurm.worker.datasets.text import Text
+from dlperf_slurm.worker.datasets.text import TextSplit
 
 
 class DecoderModel(Protocol):
@@ -27,7 +27,7 @@ class Folder:
     def __init__(self, data_dir: str, split: str, definition: DecoderModel, seed: int) -> None:
         """Open the files; `seed` is not used, since samples have nothing random."""
         self._length = definition.sequence_length
-        self._text = Text(data_dir, split, definition.vocabulary_size)
+        self._text = TextSplit(data_dir, split, definition.vocabulary_size)
         if len(self) == 0:
             raise DataError(
                 f"{os.path.join(data_dir, split)!r} has {len(self._text.ids)} token ids; one "

@@ -22,7 +22,7 @@ SENTENCES_FILE = "sentence_starts.npy"
 DOCUMENTS_FILE = "document_starts.npy"
 
 
-class Text:
+class TextSplit:
     """One split of a text: its ids, sentences and documents.
 
     A position is an index into `ids`; positions past the end wrap around to 0.

@@ -13,7 +13,7 @@ from dlperf_slurm.worker.datasets.description import (
     DataError,
     TextDescription,
 )
-from dlperf_slurm.worker.datasets.text import Text
+from dlperf_slurm.worker.datasets.text import TextSplit
 
 
 class MaskedTokenModel(Protocol):
@@ -57,7 +57,7 @@ class Folder:
         self._seed = seed
         self._is_training = split == TRAIN_SPLIT
         self._text_tokens = definition.sequence_length - SPECIAL_TOKENS
-        self._text = Text(data_dir, split, definition.vocabulary_size)
+        self._text = TextSplit(data_dir, split, definition.vocabulary_size)
         mask_id = self._text.description.mask_id
         if mask_id != definition.MASK_ID:
             raise DataError(
