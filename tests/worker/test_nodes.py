@@ -197,7 +197,7 @@ def amd_programs(programs, monkeypatch):
 
 
 def list_amd_gpus(told, is_wrapped):
-    rows = [{"gpu": number, **one} for number, one in enumerate(told)]
+    rows = [{"gpu": number, "link_status": "N/A", **one} for number, one in enumerate(told)]
     return json.dumps({"gpu_data": rows} if is_wrapped else rows, indent=4)
 
 
@@ -262,7 +262,15 @@ def test_amd_gpu_with_xgmi_links_that_are_down_is_named(amd_programs, links, wor
         ),
         ("exit 3", ("amd-smi", "exit code 3")),
         ("echo broken", ("amd-smi", "JSON")),
-        ("""echo '[{"gpu": 0, "bus": {}, "pcie": "N/A"}]'""", ("amd-smi", "GPU 0")),
+        ("echo '{}'", ("amd-smi", "JSON")),
+        (
+            """echo '[{"gpu": 0, "bus": {}, "pcie": "N/A", "link_status": "N/A"}]'""",
+            ("amd-smi", "PCIe", "GPU 0"),
+        ),
+        (
+            """echo '[{"gpu": 0, "bus": {"max_pcie_width": 16}, "pcie": {"width": 16}}]'""",
+            ("amd-smi", "xGMI", "GPU 0"),
+        ),
     ],
 )
 def test_link_that_amd_smi_does_not_report_is_no_problem(amd_programs, answer, says):

@@ -118,7 +118,7 @@ def test_all_figures_of_a_run_are_means_over_its_repeats():
     # 1, 3; 1, 3; 5, 13 ms
     (row,) = write_rows(table)
     assert (row[1].split()[0], *row[2:4], row[-1]) == ("3000.00", "4.33", "4.33", "6.33")
-    assert_problem(table.caption, says=("means over repeats", "at least 2", "90% and 95% and 99%"))
+    assert_problem(table.caption, says=("means over repeats", "2 or more", "90% and 95% and 99%"))
 
 
 def test_inference_whose_reference_failed_names_its_problem():
