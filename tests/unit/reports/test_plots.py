@@ -30,7 +30,7 @@ from dlperf_slurm.reports.plots import (
 from dlperf_slurm.reports.plots.distribution import find_range, list_quantiles, plot_distribution
 from dlperf_slurm.reports.plots.lines import (
     MOST_LINES,
-    Chart,
+    PlotChart,
     PlotPoint,
     PlotSeries,
     draw_chart,
@@ -271,7 +271,7 @@ def test_many_frameworks_get_a_panel_each():
 
 
 def test_nothing_lies_outside_its_axes():
-    chart = Chart(
+    chart = PlotChart(
         (PlotSeries("a", (PlotPoint(1, 5, 4, 9), PlotPoint(2, 6, 1, 30))),),
         "x",
         "y",
