@@ -39,7 +39,7 @@ COMMANDS = {
 }
 
 NO = "no"
-IN_TURNS = "the named run, and your run that is interleaved with it"
+IN_TURNS = "the named run, and your run submitted with it by --interleave"
 IN_JOBS = "in jobs: commands that your matrix and site file set"
 # name -> whether it reads runs, writes into a run, submits, cancels, and where it runs code; other
 # commands do none of it. A run is any run, one that this user began ("your"), or the one that the

@@ -359,9 +359,10 @@ def run_status(options: argparse.Namespace) -> None:
     Raises SchedulerError if the scheduler does not answer; with --exit-code, CasesFailedError if
     array tasks failed.
     """
+    from dlperf_slurm.jobs.markers import SKIPPED
     from dlperf_slurm.jobs.run_directory import list_latest_attempts
     from dlperf_slurm.reports.progress import describe_states, print_states
-    from dlperf_slurm.scheduler.state import COMPLETED, SKIPPED
+    from dlperf_slurm.scheduler.state import COMPLETED
     from dlperf_slurm.scheduler.track import Tracker
 
     run = find_chosen_run(options)

@@ -218,7 +218,7 @@ def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]
 
     rows: list[str] = []
     planned = StringTable("", "\n")
-    events = [Event(STAGED, format_now(), group_id=GROUP_ID)]
+    events = [Event(STAGED, group_id=GROUP_ID)]
     for case_id, runs in cases.items():
         for repeat, run in enumerate(runs, start=1):
             attempt_dir = f"cases/{case_id}/r{repeat}/a1"

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.jobs.markers import SKIPPED
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.plain_text import list_some, make_one_line
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.reports.plain_console import PlainConsole, Text
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.scheduler.pending_hints import describe_pending
-from dlperf_slurm.scheduler.state import COMPLETED, PENDING, SKIPPED, TaskState, count_states
+from dlperf_slurm.scheduler.state import COMPLETED, PENDING, TaskState, count_states
 
 if TYPE_CHECKING:
     from dlperf_slurm.scheduler.submitter import Submitter

@@ -24,9 +24,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Optional
 
-from dlperf_slurm.jobs import markers
 from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY
-from dlperf_slurm.jobs.markers import NO_MARKERS, MarkerState
+from dlperf_slurm.jobs.markers import NO_MARKERS, SKIPPED, MarkerState
 from dlperf_slurm.jobs.run_directory import RunTask
 
 CANCELLED = "CANCELLED"
@@ -39,8 +38,6 @@ PENDING = "PENDING"
 PREEMPTED = "PREEMPTED"
 REVOKED = "REVOKED"
 RUNNING = "RUNNING"
-# array tasks that `submit --within` had no time for
-SKIPPED = markers.SKIPPED
 STAGED = "STAGED"
 UNKNOWN = "UNKNOWN"
 

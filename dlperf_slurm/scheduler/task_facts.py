@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import open_file
-from dlperf_slurm.jobs import markers
 from dlperf_slurm.jobs.attempts import AttemptValidity, Start, find_start
 from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY
-from dlperf_slurm.jobs.markers import read_killed, read_marker
+from dlperf_slurm.jobs.markers import (
+    ERROR_FILE,
+    LOG_WORDS,
+    read_hold,
+    read_killed,
+    read_last_error,
+    read_marker,
+    read_refusal,
+)
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, RunTask
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import state as states
@@ -181,7 +188,7 @@ def _describe_row(facts: TaskFacts, row: states.QueueRow) -> str:
         return reason or (_describe_failure(facts) if row.is_final else "")
     if row.state != states.FAILED:
         return reason
-    words = markers.read_refusal(facts.run.path, facts.task.marker, facts.start)
+    words = read_refusal(facts.run.path, facts.task.marker, facts.start)
     if not words and not facts.files.has_started and reason != states.JOB_ENDED_EARLY:
         words = _describe_script_end(facts.run.path, facts.job_id)
     if words or reason != _LAUNCH_FAILURE:
@@ -196,7 +203,7 @@ def _describe_failure(facts: TaskFacts) -> str:
 
     failed, run_dir = facts.failed, facts.run.path
     record = failed.record
-    refusal = markers.read_refusal(run_dir, facts.task.marker, facts.start)
+    refusal = read_refusal(run_dir, facts.task.marker, facts.start)
     if (
         refusal
         and classify_record(record) == states.SILENT
@@ -213,10 +220,10 @@ def _describe_failure(facts: TaskFacts) -> str:
 
 def _describe_missing_record(facts: TaskFacts) -> str:
     """Return exit code, nodes and last error line of a job script that left no record."""
-    last_line = markers.read_last_error(facts.folder.path, facts.run.path)
+    last_line = read_last_error(facts.folder.path, facts.run.path)
     words = f"{last_line!r} in" if last_line else "see"
     exit_code = "?" if facts.files.exit_code is None else facts.files.exit_code
-    where = facts.folder.path.relative_to(facts.run.path) / markers.ERROR_FILE
+    where = facts.folder.path.relative_to(facts.run.path) / ERROR_FILE
     nodes = "" if facts.row is None or facts.row.is_local else facts.row.nodes
     on_nodes = f" on {nodes}" if nodes else ""
     return f"no record, exit code {exit_code}{on_nodes}: {words} {where}"
@@ -224,7 +231,7 @@ def _describe_missing_record(facts: TaskFacts) -> str:
 
 def _describe_hold(facts: TaskFacts) -> str:
     """Return why a local array task was not started, after earlier launches failed; else ''."""
-    hold = markers.read_hold(facts.run.path, facts.task.group_id)
+    hold = read_hold(facts.run.path, facts.task.group_id)
     if facts.files.has_started or not hold:
         return ""
     return (
@@ -247,10 +254,10 @@ def _describe_node_failure(facts: TaskFacts, row: states.QueueRow) -> str:
 
     Without the message, name the nodes of the job, one of which failed; '' if they are unknown.
     """
-    found = re.search(_NODE_FAILURE, _read_tail(facts.folder.path / markers.ERROR_FILE))
+    found = re.search(_NODE_FAILURE, _read_tail(facts.folder.path / ERROR_FILE))
     if found is not None:
         return f"node {found[1] or found[2]} failed"
-    marker = markers.read_marker(facts.run.path, facts.task.marker, "started", facts.start)
+    marker = read_marker(facts.run.path, facts.task.marker, "started", facts.start)
     nodes = marker.nodes if marker is not None else row.nodes
     if not nodes:
         return ""
@@ -266,7 +273,7 @@ def _describe_script_end(run_dir: Path, job_id: str) -> str:
     log = run_dir / SCRIPTS_DIR / f"{job_id}.log"
     lines = [line.strip() for line in _read_tail(log).splitlines() if line.strip()]
     # lines that only name the logs are no reason
-    lines = [line for line in lines if not line.startswith(markers.LOG_WORDS)]
+    lines = [line for line in lines if not line.startswith(LOG_WORDS)]
     return f"{lines[-1]!r} in {log.relative_to(run_dir)}" if lines else ""
 
 

@@ -4,7 +4,6 @@ A requirement without a wheel is built in the environment; its wheel is cached b
 """
 
 import ast
-import contextlib
 import fcntl
 import os
 import re
@@ -12,7 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -155,7 +154,7 @@ class Installation:
             )
             try:
                 while True:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
+                    with suppress(subprocess.TimeoutExpired):
                         process.wait(timeout=NEWS_SECONDS)
                         break
                     seconds = time.monotonic() - start
@@ -224,7 +223,7 @@ def choose_lines(lines: Sequence[str]) -> list[str]:
     return errors[:SHOWN_LINES] or list(lines[-SHOWN_LINES:])
 
 
-@contextlib.contextmanager
+@contextmanager
 def hold_environment(installation: Installation) -> Iterator[None]:
     """Lock an environment in this context, so that no other process creates it at the same time.
 
@@ -232,7 +231,7 @@ def hold_environment(installation: Installation) -> Iterator[None]:
     written.
     """
     folder = installation.environment.parent
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = open_to_append(folder / f".{installation.name}.lock", root=folder)

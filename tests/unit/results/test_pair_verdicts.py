@@ -118,6 +118,16 @@ def test_table_of_links_has_the_bad_ones_first_and_few_good_ones():
     assert len(serialize_nodes([links], [], {})["nodes"]) == 28
 
 
+def test_links_with_too_few_blocks_ask_for_blocks_and_not_for_nodes():
+    pairs = choose_pairs(NODES, 7, 0)
+    planned = make_planned_case("2n1g", repeats=2 * len(pairs), blocks=7)
+    rates = [100 + index % 4 for index in range(2 * len(pairs))]
+    outcomes = make_outcomes(planned, rates)
+    _, links = judge_pairs(make_manifest(nodes=pairs, cases=(planned,)), [outcomes])
+    assert {*links.nodes.verdict} == {"undecided"}
+    assert all("more blocks" in reason for reason in links.nodes.reason)
+
+
 def test_slow_link_of_four_nodes_is_undecided_as_more_nodes_would_tell():
     pairs = choose_pairs(NODES[:4], 3, 0)
     planned = make_planned_case("2n1g", repeats=BLOCKS * len(pairs), blocks=3)
