@@ -27,4 +27,5 @@ conclude_pytorch() {
 }
 
 activate_pytorch
+find_own_code
 cd "$attempt_dir" && launch_pytorch

@@ -315,6 +315,11 @@ USER_HOME = pwd.getpwuid(os.geteuid()).pw_dir
             *("$CUDA_DEVICE_ORDER", {"prepare": "  export CUDA_DEVICE_ORDER=FASTEST_FIRST"}),
             *({}, "FASTEST_FIRST"),
         ),
+        # a site's PYTHONPATH hides the code of the ranks neither before nor after the activation
+        ("$PYTHONPATH", {"prepare": "  export PYTHONPATH=/a"}, {}, "{code}:/a"),
+        ("$PYTHONPATH", {"activate": "  export PYTHONPATH=/b"}, {}, "{code}:/b"),
+        ("$PYTHONPATH", {"activate": "  unset PYTHONPATH"}, {}, "{code}"),
+        ("$PYTHONPATH", {"prepare": "  PYTHONPATH+=:/c"}, {}, "{code}:/c"),
         # ranks have no token of the user
         ("${{SLURM_JWT-none}} $SLURM_JOB_ID", {}, {"SLURM_JWT": "abc"}, "none 71"),
     ],
@@ -322,7 +327,8 @@ USER_HOME = pwd.getpwuid(os.geteuid()).pw_dir
 def test_launch_has_the_environment_of_user_and_site(make, shown, parts, env, seen):
     job = make(launch=f"  echo {shown.format()} > seen", **parts)
     assert job.run(**env) == 0
-    assert job.read("seen") == seen.format(folder=job.find_folder()) + "\n"
+    places = {"folder": job.find_folder(), "code": job.run_dir / "code"}
+    assert job.read("seen") == seen.format(**places) + "\n"
 
 
 def test_soft_limits_are_raised(make):
