@@ -263,7 +263,9 @@ def find_incomplete(summary: "Summary") -> Optional[DlperfError]:
         return UnhealthyNodesError(
             f"{words}, because of unhealthy nodes; the footnotes of the report name the nodes"
         )
-    return CasesFailedError(f"{words}; the footnotes of the report say why")
+    return CasesFailedError(
+        f"{words}; the footnotes of the report say why, and `log` prints the output"
+    )
 
 
 def _print_published(options: argparse.Namespace) -> None:

@@ -230,8 +230,10 @@ def print_states(run: Run, states: Sequence[TaskState], console: PlainConsole) -
             )
     for (text, style), names in alike.items():
         console.print(Text(f"{list_some(names)}: {text}", style=style))
-    if has_open_problem and all(state.is_final for state in states):
-        console.print(Text(f"To retry: {COMMAND} retry {run.path}"))
+    if has_open_problem:
+        console.print(Text(f"Output of what failed: {COMMAND} log {run.path}"))
+        if all(state.is_final for state in states):
+            console.print(Text(f"To retry: {COMMAND} retry {run.path}"))
     for line in describe_pending(run, states):
         console.print(Text(f"pending: {line}", style="yellow"))
 

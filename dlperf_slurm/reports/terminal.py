@@ -42,7 +42,13 @@ def print_summary(summary: "Summary", console: PlainConsole) -> None:
     numbers: list[int] = []
     for overview, whole in zip(shown, overviews):
         console.print()
-        show_table(tabulate_overview(overview, marks=True), console)
+        table = tabulate_overview(overview, marks=True)
+        if len(table.header) > table.text_columns:
+            show_table(table, console)
+        else:
+            # nothing was measured: no table of frameworks alone
+            console.print(Text(table.heading, style="bold"))
+            console.print(Text(table.caption, style="dim"))
         # footnotes of cases without a result come first
         cases = sorted({case for row in overview.rows for case in row.cases if case is not None})
         cases.sort(key=overview.is_measured.__getitem__)

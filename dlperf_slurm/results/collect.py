@@ -246,7 +246,9 @@ class Attempts:
         last_state = self.states.get(task.marker)
         if last_state is not None:
             detail = f" ({last_state.detail})" if last_state.detail else ""
-            return f"no record: {last_state.state}{detail}"
+            # the detail may say itself that there is no record
+            missing = "" if "no record" in detail else "no record: "
+            return f"{missing}{last_state.state}{detail}"
         return NO_RECORD_YET if task.group_id in self.submitted else NOT_SUBMITTED
 
     def gather(self, case: PlannedCase, outcomes: Iterator[Outcome]) -> CaseOutcomes:

@@ -221,12 +221,11 @@ def _describe_failure(facts: TaskFacts) -> str:
 def _describe_missing_record(facts: TaskFacts) -> str:
     """Return exit code, nodes and last error line of a job script that left no record."""
     last_line = read_last_error(facts.folder.path, facts.run.path)
-    words = f"{last_line!r} in" if last_line else "see"
     exit_code = "?" if facts.files.exit_code is None else facts.files.exit_code
-    where = facts.folder.path.relative_to(facts.run.path) / ERROR_FILE
     nodes = "" if facts.row is None or facts.row.is_local else facts.row.nodes
     on_nodes = f" on {nodes}" if nodes else ""
-    return f"no record, exit code {exit_code}{on_nodes}: {words} {where}"
+    words = f": {last_line!r}" if last_line else ", and nothing in its error output"
+    return f"no record, exit code {exit_code}{on_nodes}{words}"
 
 
 def _describe_hold(facts: TaskFacts) -> str:

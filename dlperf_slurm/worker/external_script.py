@@ -70,9 +70,6 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
     reason = run.reason if run.status != OK else _find_contradiction(case, run.identity)
     if exit_code != 0 and not run.is_stopped:
         reason = _add_end(reason, exit_code, log)
-    if reason:
-        # in the run directory, which may be moved: cases/CASE/REPEAT/ATTEMPT/START
-        reason += f"; see {'/'.join(log.parts[-6:])}"
     if reason or run.samples_per_s is None or run.window is None:
         is_out_of_memory = run.status == OUT_OF_MEMORY
         failure = Failure(WHOLE_JOB, "", "", reason, "", is_out_of_memory)

@@ -19,7 +19,7 @@ from dlperf_slurm.jobs.run_directory import SITE_FILE, list_run_ids, open_run
 from dlperf_slurm.jobs.run_ownership import is_own, mark_own
 from dlperf_slurm.scheduler import cancel
 
-DETAIL = "no record, exit code 127: 'python: No such file or directory' in cases/x/err"
+DETAIL = "no record, exit code 127: 'python: No such file or directory'"
 INPUT_ERROR, CASES_FAILED = 2, 5
 
 

@@ -146,9 +146,9 @@ def test_script_runs_in_its_attempt(tmp_path):
         (f"cat {LOG} {LOG}", {}, "2 runs"),
         (f"sed s/training/forward-only/ {LOG}", {}, "mode is infer in the log"),
         (f"sed 's/ (synthetic)//' {LOG}", {}, "data is folder in the log"),
-        ("python3 -c 'import no_such'", {}, "ModuleNotFoundError: No module named 'no_such'; see "),
-        ("echo no license; exit 4", {}, "exit code 4, after the line 'no license'; see "),
-        ("cat no_such_file", {}, "No such file or directory'; see "),
+        ("python3 -c 'import no_such'", {}, "ModuleNotFoundError: No module named 'no_such'"),
+        ("echo no license; exit 4", {}, "exit code 4, after the line 'no license'"),
+        ("cat no_such_file", {}, "No such file or directory'"),
         ("echo RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", {}, "out of memory"),
     ],
 )

@@ -64,7 +64,11 @@ def test_run_without_a_result_says_why():
     failed = [make_measured("jax", topology, [], ["failed: x y"]) for topology in ("1n1g", "1n2g")]
     stream = io.StringIO()
     print_summary(summarize_cases(failed), PlainConsole(file=stream, width=80))
-    assert "failed: x y" in " ".join(stream.getvalue().split())
+    text = " ".join(stream.getvalue().split())
+    assert "failed: x y" in text
+    assert "not measured: 1n1g [1], 1n2g [1]" in text
+    # no table of frameworks without figures
+    assert "─" not in text
 
 
 def test_words_in_a_column_of_figures_are_wrapped():

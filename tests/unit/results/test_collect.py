@@ -159,6 +159,10 @@ def test_missing_record_has_the_last_state_that_was_seen_of_its_own_task(staged_
     journal(staged_run, STATE, array_task_id=task.array_task_id, state="TIMEOUT", detail="limit")
     problems = [collect_one(staged_run, repeat=repeat).problem for repeat in (1, 2)]
     assert problems == ["not submitted", "no record: TIMEOUT (limit)"]
+    journal(
+        staged_run, STATE, array_task_id=task.array_task_id, state="FAILED", detail="no record, x"
+    )
+    assert collect_one(staged_run, repeat=2).problem == "FAILED (no record, x)"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00\x80", None])

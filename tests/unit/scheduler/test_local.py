@@ -170,7 +170,6 @@ def test_setup_that_fails_is_named(stage_local, monkeypatch, name):
     detail = find_details(run)["1n1g.0"]
     assert detail.startswith("no record, exit code 69: ")
     assert "failed with exit code 7" in detail
-    assert detail.endswith(f"{run.read_all_tasks()[0].attempt_dir}/s0/err")
     assert fake_environment.count_starts(list_attempt_dirs(run)[0]) == 0
 
 

@@ -32,7 +32,7 @@ NOT_STARTED = (
     "a rank could not be started; error output: 'python: Exec format error'; srun: n2: task 1: "
     "Exited with exit code 126",
 )
-MISSING = ("FAILED", "no record, exit code 127 on n2: 'python: No such file' in cases/x/err")
+MISSING = ("FAILED", "no record, exit code 127 on n2: 'python: No such file'")
 
 
 @pytest.fixture
