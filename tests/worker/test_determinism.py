@@ -33,7 +33,6 @@ def test_what_the_user_has_set_stays_and_jax_is_given_a_flag_beside_it():
         (XLA_FLAG, True),
         ("--xla_dump_to=x --xla_gpu_exclude_nondeterministic_ops", True),
         ("--xla_gpu_deterministic_ops=false", False),
-        ("", False),
     ],
 )
 def test_flags_that_cudnn_attention_cannot_be_trained_with_are_found(flags, is_lacking):
