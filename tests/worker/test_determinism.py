@@ -55,13 +55,8 @@ def test_only_attention_of_jax_in_16_bits_cannot_be_deterministic(
     assert can_be_deterministic(case) == expected
 
 
-@pytest.fixture
-def same_environment(monkeypatch):
-    """Restore environment variables after a test."""
+def test_pytorch_takes_deterministic_kernels_and_goes_on_without(torch, monkeypatch):
     monkeypatch.setattr(os, "environ", dict(os.environ))
-
-
-def test_pytorch_takes_deterministic_kernels_and_goes_on_without(torch, same_environment):
     try:
         make_deterministic("pytorch")
         assert torch.are_deterministic_algorithms_enabled()

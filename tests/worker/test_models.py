@@ -135,6 +135,7 @@ def test_samples_of_a_definition_have_fixed_shapes(name):
         (resnet50, "image_size", "224", "an integer"),
         (resnet50, "stage_blocks", 3, "a list of integers"),
         (resnet50, "stage_blocks", (3, 4, 6, "3"), "a list of integers"),
+        (bert, "dropout", "0.1", "a number"),
         (bert, "dropout", True, "a number"),
         (llama, "tied_embedding", 1, "true or false"),
     ],
@@ -145,6 +146,7 @@ def test_impossible_size_is_named_with_what_is_allowed(model, field, value, allo
 
 
 def test_all_problems_come_at_once():
+    assert resnet50.Definition(image_size=32, width=1).find_problems() == []
     assert len(bert.Definition(heads=7, sequence_length=600, dropout=2).find_problems()) == 3
     (problem,) = resnet50.Definition(stage_blocks=()).find_problems()
     assert_problem(problem, says=("stage_blocks is []", "allowed: four integers"))
