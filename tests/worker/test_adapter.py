@@ -258,9 +258,9 @@ def set_dropout(model, parameters, rate):
     return {**parameters, **({"dropout": rate} if has_dropout else {})}
 
 
-def take_inferred_losses(case):
+def take_inferred_losses(case, rank=0):
     """Return the losses of two inferences, and of an evaluation after them."""
-    session = sessions.start(case)
+    session = sessions.start(case, rank)
     losses = []
     for _ in range(2):
         session.infer()
@@ -394,15 +394,9 @@ def test_two_ranks_infer_each_on_its_own(framework, adapter, tmp_path):
     assert find_unsupported(case) is None
     record = sessions.measure_on_ranks(case, tmp_path / "attempt")
     assert [rank.rank for rank in record.ranks] == [0, 1]
-    own = [take_inferred_loss(vary(case, devices_per_node=1), rank) for rank in range(2)]
+    own = [take_inferred_losses(vary(case, devices_per_node=1), rank)[0] for rank in range(2)]
     assert own[0] != own[1]
     assert [rank.final_loss for rank in record.ranks] == pytest.approx(own, rel=1e-6)
-
-
-def take_inferred_loss(case, rank):
-    session = sessions.start(case, rank)
-    session.infer()
-    return session.read_loss()
 
 
 @pytest.mark.parametrize("mode", [TRAIN, INFER])

@@ -59,10 +59,8 @@ def test_overflow_skips_the_step_and_halves_the_scale():
     assert running._scaler.scale_factor == 2.0**39
 
 
-@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
-def test_accumulated_batches_are_those_that_were_loaded(compiler):
-    """Test that a trace does not keep its first batch or an earlier step's gradients."""
-    case = vary(CASE, compiler=compiler, gradient_accumulation=2)
+def test_trace_keeps_neither_its_first_batch_nor_the_gradients_of_an_earlier_step():
+    case = vary(CASE, compiler="trace", gradient_accumulation=2)
     running = sessions.start(case)
     definition = sessions.make_definition(case)
     rule = make_optimizer(case, definition)
@@ -77,9 +75,8 @@ def test_accumulated_batches_are_those_that_were_loaded(compiler):
     assert found.relative < 1e-5
 
 
-@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
-def test_learning_rate_is_read_in_each_step(compiler):
-    case = vary(CASE, compiler=compiler)
+def test_trace_reads_the_learning_rate_in_each_step():
+    case = vary(CASE, compiler="trace")
     sessions.follow_learning_rates(sessions.start(case), case)
 
 
