@@ -345,8 +345,8 @@ def test_torchrun_starts_ranks_that_find_each_other_and_hear_of_one_that_is_kill
     tmp_path, code_without_mpi, torch
 ):
     good, killed = (
-        tasks.run_torchrun(attempts.Attempt(tmp_path / fault, code_without_mpi), fault=fault)
-        for fault in ("peak", "kill")
+        tasks.run_torchrun(attempts.Attempt(tmp_path / name, code_without_mpi), fault=fault)
+        for name, fault in (("good", ""), ("killed", "kill"))
     )
     assert good.exit_code == 0, good.stderr
     assert [rank.local_rank for rank in good.read_record().ranks] == [0, 1]
