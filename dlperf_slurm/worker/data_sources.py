@@ -34,9 +34,9 @@ def open_batches(case: Case, rank_info: RankInfo, session: Session) -> Optional[
 
     None for data on the device: the session's own batch is used then.
     """
-    return (
-        None if case.axes.data == ON_DEVICE else SOURCES[case.axes.data](case, rank_info, session)
-    )
+    if case.axes.data == ON_DEVICE:
+        return None
+    return SOURCES[case.axes.data](case, rank_info, session)
 
 
 def open_host_batch(case: Case, rank_info: RankInfo, session: Session) -> Iterator[Any]:
@@ -76,7 +76,7 @@ def open_queues(case: Case, rank_info: RankInfo, session: Session) -> Iterator[A
     workers = case.axes.data_workers
     queues: List["Queue[Any]"] = [Queue(case.axes.prefetch_batches) for _ in range(workers)]
     for worker, queue in enumerate(queues):
-        batches = make_batches(dataset, order[worker::workers], session)
+        batches = map(session.stage, make_batches(dataset, order[worker::workers]))
         threading.Thread(target=fill, args=(queue, batches), daemon=True).start()
     for number in range(len(order)):
         item = queues[number % workers].get()
@@ -85,11 +85,10 @@ def open_queues(case: Case, rank_info: RankInfo, session: Session) -> Iterator[A
         yield item
 
 
-def make_batches(dataset: Dataset, order: List[Keys], session: Session) -> Iterator[Any]:
-    """Yield the staged batch of each list of keys in `order`; a key is (epoch, sample index)."""
+def make_batches(dataset: Dataset, order: List[Keys]) -> Iterator[Arrays]:
+    """Yield the batch of each list of keys in `order`; a key is (epoch, sample index)."""
     for keys in order:
-        samples = [dataset.read_sample(index, epoch) for epoch, index in keys]
-        yield session.stage(collate(samples))
+        yield collate([dataset.read_sample(index, epoch) for epoch, index in keys])
 
 
 def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
@@ -145,8 +144,7 @@ def produce(case: Case, rank_info: RankInfo, worker: int, address: str, parent_i
     pipe = zmq.Context.instance().socket(zmq.PUSH)
     pipe.set_hwm(case.axes.prefetch_batches)
     pipe.connect(address)
-    for keys in order_samples(case)[worker :: case.axes.data_workers]:
-        batch = collate([dataset.read_sample(index, epoch) for epoch, index in keys])
+    for batch in make_batches(dataset, order_samples(case)[worker :: case.axes.data_workers]):
         pipe.send_multipart(pack(batch), copy=False)
     # The rank kills this process. If the process ended by itself, ZeroMQ would drop batches that
     # the rank's full queue has not accepted yet.

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.host_noise import (
-    CpuUse,
-    GpuState,
-    HostNoise,
-    NoiseReport,
-)
+from dlperf_slurm.contract.host_noise import CpuUse, GpuState, HostNoise, NoiseReport
 from dlperf_slurm.worker.cpu_use import CpuWatch
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.host import read_text

@@ -8,17 +8,7 @@ import sys
 import time
 from array import array
 from dataclasses import dataclass, field
-from typing import (
-    Any,
-    Callable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-    cast,
-)
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Union, cast
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import Case, find_most_steps

@@ -38,10 +38,6 @@ def amdsmi_init():
         raise AmdSmiLibraryException("driver not loaded")
 
 
-def amdsmi_shut_down():
-    pass
-
-
 def amdsmi_get_processor_handles():
     return list(range(len(_DEVICES)))
 

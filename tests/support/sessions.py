@@ -188,23 +188,6 @@ def find_lack(case):
     return find_unsupported(case) or find_lack_of_cpu(case) or ""
 
 
-def assert_cross_entropy(compute, smoothing, logits_scale=100):
-    """Assert that compute(logits [16, 5], labels [16]) is the cross-entropy, by NumPy in float64.
-
-    So is that of labels which are probabilities, [16, 5].
-    """
-    import numpy
-
-    random = numpy.random.RandomState(0)
-    logits = (logits_scale * random.standard_normal((16, 5))).astype("float32")
-    labels = random.randint(0, 5, 16)
-    likelihoods = logits - numpy.logaddexp.reduce(logits.astype("float64"), 1, keepdims=True)
-    target = smoothing / 5 + (1 - smoothing) * numpy.eye(5)[labels]
-    expected = -(target * likelihoods).sum(1).mean()
-    for each in (labels, numpy.eye(5, dtype="float32")[labels]):
-        assert float(compute(logits, each)) == pytest.approx(expected, rel=1e-5)
-
-
 def assert_scale_changes_nothing(case):
     """Assert that gradients and updates with a constant loss scale are those without one."""
     plain, scaled = (start(vary(case, loss_scale=scale)) for scale in ("dynamic", 128))

@@ -98,8 +98,6 @@ class Device:
         (2.0, 0.5, [2.5, 2.0, 2.0, 2.0]),
         # steps that end as they are given out
         (2.0, 0.0, [2.0, 2.0, 2.0]),
-        (1.0, 1.0, [2.0, 1.0, 1.0]),
-        (0.25, 1.0, [1.25]),
     ],
 )
 def test_steps_fill_the_window_and_none_is_too_short(

@@ -10,7 +10,6 @@ from support.cases import vary
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.worker.datasets.batches import (
     FileOrder,
-    KeyedSamples,
     collate,
     list_indices,
     narrow_integers,
@@ -76,18 +75,6 @@ def test_collated_samples_are_the_batch_they_were_made_from(definition):
         assert is_equal(batch, make_batch(definition, 5, 7, 0))
     dataset.read_sample(1, 0)[sorted(batch)[0]][:1] = 0
     assert is_equal(dataset.read_sample(1, 0), copy.read_sample(1, 0))
-
-
-def test_keyed_samples_are_those_of_their_epoch_and_index():
-    class Dataset:
-        def read_sample(self, index, epoch):
-            return index, epoch
-
-        def __len__(self):
-            return 7
-
-    samples = KeyedSamples(Dataset())
-    assert (samples[3, 5], len(samples)) == ((5, 3), 7)
 
 
 def test_labels_that_are_numbers_become_probabilities_where_there_are_classes():

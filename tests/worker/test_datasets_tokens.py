@@ -19,7 +19,6 @@ TEXT_TOKENS = 29
 COUNT = 10000
 IDS = {"first_word_id": 104, "classification_id": 101, "separator_id": 102, "mask_id": 103}
 DESCRIPTION = {"vocabulary_size": VOCABULARY, **IDS}
-OF_EITHER_MODEL = pytest.mark.parametrize("definition", [SMALL, SMALL_LLAMA])
 
 
 def write_text(folder, ids, sentences, documents):
@@ -49,7 +48,7 @@ def read_all(dataset, epoch=0):
     return [dataset.read_sample(index, epoch) for index in range(len(dataset))]
 
 
-@OF_EITHER_MODEL
+@pytest.mark.parametrize("definition", [SMALL, SMALL_LLAMA])
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_samples_have_keys_shapes_and_types_of_synthetic_ones(folder, split, definition):
     sample = open_text(folder, split, definition).read_sample(0, 0)
@@ -134,9 +133,8 @@ def test_sample_depends_on_seed_epoch_and_index_alone(folder):
     assert read(1, split="val") == read(2, split="val")
 
 
-@OF_EITHER_MODEL
-def test_pickled_copy_opens_the_files_again(folder, definition):
-    dataset = open_text(folder, definition=definition)
+def test_pickled_copy_opens_the_files_again(folder):
+    dataset = open_text(folder)
     content = pickle.dumps(dataset)
     assert len(content) < 1000
     copy, sample = pickle.loads(content).read_sample(9, 1), dataset.read_sample(9, 1)
@@ -177,38 +175,31 @@ def test_borders_outside_of_the_text_are_named(folder, name, starts):
 
 
 @pytest.mark.parametrize(
-    ("definition", "changes", "message"),
+    ("changes", "message"),
     [
-        (SMALL, {"vocabulary_size": 30000}, "vocabulary_size is 30000, .*20000"),
-        (SMALL, {"mask_id": 4}, "mask_id is 4, .*103"),
-        (SMALL, {"separator_id": -1}, "separator_id is -1; allowed: 0 <= value < vocabulary_size"),
-        (SMALL, {"lower_case": True}, "lower_case .*: vocabulary_size"),
-        (SMALL_LLAMA, {"vocabulary_size": 30000}, "vocabulary_size is 30000, .*20000"),
+        ({"vocabulary_size": 30000}, "vocabulary_size is 30000, .*20000"),
+        ({"mask_id": 4}, "mask_id is 4, .*103"),
+        ({"separator_id": -1}, "separator_id is -1; allowed: 0 <= value < vocabulary_size"),
+        ({"lower_case": True}, "lower_case .*: vocabulary_size"),
     ],
 )
-def test_text_that_does_not_fit_the_model_is_an_error(folder, definition, changes, message):
+def test_text_that_does_not_fit_the_model_is_an_error(folder, changes, message):
     (folder / "dataset.json").write_text(json.dumps({**DESCRIPTION, **changes}), encoding="utf-8")
     with pytest.raises(DataError, match=rf"dataset\.json'.*{message}"):
-        open_text(folder, definition=definition)
+        open_text(folder)
 
 
-@OF_EITHER_MODEL
-def test_text_without_description_is_an_error_with_what_makes_one(folder, definition):
+def test_text_without_description_is_an_error_with_what_makes_one(folder):
     (folder / "dataset.json").unlink()
     with pytest.raises(DataError, match=r"dataset\.json' .*data make text"):
-        open_text(folder, definition=definition)
+        open_text(folder)
 
 
-@OF_EITHER_MODEL
-@pytest.mark.parametrize(
-    ("first", "other"), [(500, VOCABULARY), (500, -1), (VOCABULARY, VOCABULARY)]
-)
-def test_id_outside_of_the_vocabulary_is_an_error_not_a_crash_of_the_device(
-    tmp_path, definition, first, other
-):
-    ids = numpy.full(400, first, numpy.int32)
+@pytest.mark.parametrize("other", [VOCABULARY, -1])
+def test_id_outside_of_the_vocabulary_is_an_error_not_a_crash_of_the_device(tmp_path, other):
+    ids = numpy.full(400, 500, numpy.int32)
     ids[20:] = other
-    dataset = open_text(write_text(tmp_path, ids, [0, 200], [0, 1]), definition=definition)
+    dataset = open_text(write_text(tmp_path, ids, [0, 200], [0, 1]))
     with pytest.raises(DataError, match=rf"ids -?\d+ to -?\d+, .* is {VOCABULARY}"):
         dataset.read_sample(0, 0)
 

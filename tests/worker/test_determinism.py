@@ -33,7 +33,6 @@ def test_what_the_user_has_set_stays_and_jax_is_given_a_flag_beside_it():
         (XLA_FLAG, True),
         ("--xla_dump_to=x --xla_gpu_exclude_nondeterministic_ops", True),
         ("--xla_gpu_deterministic_ops=false", False),
-        ("", False),
     ],
 )
 def test_flags_that_cudnn_attention_cannot_be_trained_with_are_found(flags, is_lacking):
@@ -56,13 +55,8 @@ def test_only_attention_of_jax_in_16_bits_cannot_be_deterministic(
     assert can_be_deterministic(case) == expected
 
 
-@pytest.fixture
-def same_environment(monkeypatch):
-    """Restore environment variables after a test."""
+def test_pytorch_takes_deterministic_kernels_and_goes_on_without(torch, monkeypatch):
     monkeypatch.setattr(os, "environ", dict(os.environ))
-
-
-def test_pytorch_takes_deterministic_kernels_and_goes_on_without(torch, same_environment):
     try:
         make_deterministic("pytorch")
         assert torch.are_deterministic_algorithms_enabled()

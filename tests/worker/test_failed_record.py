@@ -97,20 +97,6 @@ def test_rank_without_memory_decides_status_and_reason(attempt_dir, device):
     assert list_ranks(record) == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "words"),
-    [
-        *((143, "SIGTERM"), (137, "SIGKILL"), (0, "neither a result"), (7, "output is empty")),
-        (135, "/dev/shm"),
-    ],
-)
-def test_silent_end_is_told_by_its_exit_code(attempt_dir, exit_code, words):
-    record = conclude(attempt_dir, exit_code)
-    assert record.status == FAILED
-    assert words in record.reason
-    assert list_ranks(record) == [-1]
-
-
 @pytest.mark.parametrize("line", OOM_LINES)
 @pytest.mark.parametrize(
     ("device", "ranks", "status"),
@@ -164,6 +150,11 @@ def test_record_says_whether_a_signal_ended_all_ranks(attempt_dir, exit_code, li
 @pytest.mark.parametrize(
     ("exit_code", "lines", "reason"),
     [
+        (143, [], "terminated (SIGTERM)"),
+        (137, [], "killed (SIGKILL)"),
+        (135, [], "/dev/shm"),
+        (0, [], "neither a result"),
+        (7, [], "the error output is empty"),
         (127, ["a", "python: not found", " "], "the error output ends with 'python: not found'"),
         # torchrun, whose agents srun then ends
         (
@@ -185,8 +176,10 @@ def test_record_says_whether_a_signal_ended_all_ranks(attempt_dir, exit_code, li
         (143, [TERMINATED, "srun: error: n2: task 1: Killed"], "n2: task 1: Killed"),
     ],
 )
-def test_silent_end_is_explained_by_what_the_log_says(attempt_dir, exit_code, lines, reason):
-    assert reason in conclude(attempt_dir, exit_code, *lines).reason
+def test_silent_end_is_explained_by_exit_code_and_log(attempt_dir, exit_code, lines, reason):
+    record = conclude(attempt_dir, exit_code, *lines)
+    assert reason in record.reason
+    assert (record.status, list_ranks(record)) == (FAILED, [-1])
 
 
 def test_silent_end_keeps_the_end_of_the_log_whatever_is_in_it(attempt_dir):

@@ -35,10 +35,7 @@ from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
 )
 from dlperf_slurm.worker.frameworks.jax.compilation_cache import CompilationCache  # noqa: E402
 from dlperf_slurm.worker.frameworks.jax.loader import prepare_batch  # noqa: E402
-from dlperf_slurm.worker.frameworks.jax.training import (  # noqa: E402
-    Training,
-    clip_gradients,
-)
+from dlperf_slurm.worker.frameworks.jax.training import Training, clip_gradients  # noqa: E402
 from dlperf_slurm.worker.work import Work  # noqa: E402
 
 ADAPTER = load_adapter("jax")
@@ -76,46 +73,31 @@ def make_case(model, **changes):
     return sessions.make_case("jax", model, **changes)
 
 
-def take_losses(running, steps):
-    losses = []
-    for _ in range(steps):
-        running.step()
-        losses.append(running.read_loss())
-    return losses
-
-
-def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
-    gradients = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
-    clipped = clip_gradients(gradients, 1.0, WHOLE)
-    assert numpy.allclose(clipped["a"], [0.6, 0.0])
-    assert numpy.allclose(clipped["b"], 0.8)
-    assert numpy.array_equal(clip_gradients(gradients, 6.0, WHOLE)["a"], gradients["a"])
+def test_gradients_above_the_norm_are_clipped_also_in_float16():
+    """Clip gradients whose squares are beyond float16, and leave those below the norm."""
+    gradients = {"a": jnp.full(3, 3000.0, jnp.float16), "b": jnp.full((1,), 3000.0, jnp.float16)}
+    assert numpy.allclose(clip_gradients(gradients, 1.0, WHOLE)["a"], 0.5, rtol=1e-2)
+    assert numpy.array_equal(clip_gradients(gradients, 12000.0, WHOLE)["a"], gradients["a"])
 
 
 def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(monkeypatch):
     monkeypatch.setattr(forward, "INITIAL_SCALE", 2.0**60)
     case = make_case("bert", precision="amp-fp16", clip_global_norm=True)
     running = sessions.start(case)
-    losses = take_losses(running, 2)
-    assert losses[0] == losses[1]
+    for _ in range(2):
+        running.step()
     assert running._state.loss_scale.scale == 2.0**58
     assert running._state.optimizer["step"] == 0
     for name, values in make_weights(sessions.make_definition(case), case.seed).items():
         assert numpy.array_equal(running._state.weights[name], values)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_pure_precision_keeps_weights_and_optimizer_in_its_type(model):
-    running = sessions.start(make_case(model, precision="bf16", optimizer="adamw"))
+def test_pure_precision_keeps_weights_and_optimizer_in_its_type():
+    running = sessions.start(make_case("vit", precision="bf16", optimizer="adamw"))
     running.step()
     state = running._state
     kept = [state.weights, state.optimizer["first"], state.optimizer["second"]]
     assert {each.dtype for each in jax.tree.leaves(kept)} == {jnp.dtype(jnp.bfloat16)}
-
-
-def test_plain_gradient_descent_keeps_nothing():
-    running = sessions.start(make_case("resnet50", optimizer="sgd"))
-    assert running._state.optimizer == {}
 
 
 def test_loaded_images_are_a_copy_in_the_layout_of_the_case():
@@ -129,16 +111,6 @@ def test_loaded_images_are_a_copy_in_the_layout_of_the_case():
     assert numpy.array_equal(images, expected)
     pointers = {array.unsafe_buffer_pointer() for array in (images, staged["images"])}
     assert len(pointers) == 2
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_cross_entropy_is_that_of_numpy(smoothing):
-    sessions.assert_cross_entropy(
-        lambda logits, labels: layers.cross_entropy(
-            jnp.array(logits), jnp.array(labels), smoothing
-        ),
-        smoothing,
-    )
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
@@ -227,8 +199,9 @@ def test_all_products_of_a_step_are_of_the_precision_of_the_case(model, precisio
         jax.config.update("jax_default_matmul_precision", None)
 
 
-@pytest.mark.parametrize("precision", ["amp-bf16", "amp-fp16", "bf16"])
-@pytest.mark.parametrize("model", ["bert", "llama", "vit"])
+@pytest.mark.parametrize(
+    ("model", "precision"), [("bert", "amp-bf16"), ("llama", "bf16"), ("vit", "amp-fp16")]
+)
 def test_attention_is_one_kernel_of_cudnn_per_layer_where_that_is_chosen(
     cudnn, monkeypatch, model, precision
 ):
@@ -257,7 +230,12 @@ def cudnn(monkeypatch):
     ],
 )
 def test_attention_is_xlas_where_cudnn_has_none_and_says_why(model, changes, expected):
-    check_that_it_is_xlas(model, changes, expected)
+    case = sessions.make_case("jax", model, **changes)
+    work = Work(case, sessions.ALONE, ADAPTER.__name__)
+    compute_type = forward.COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
+    attention, lack = forward.choose_attention(case, work, compute_type)
+    assert attention == layers.XLA
+    assert lack.rpartition("fails: ")[2] == expected
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -268,13 +246,6 @@ def test_attention_is_xlas_if_training_has_to_be_deterministic(cudnn, monkeypatc
     attention, lack = forward.choose_attention(case, work, jnp.bfloat16)
     is_found = (attention, lack) == (layers.XLA, f", because {XLA_LACK}")
     assert is_found == (mode == "train")
-
-
-def test_attention_is_xlas_if_cudnn_refuses_the_size_of_heads(cudnn):
-    parameters = {**sessions.SMALL["vit"], "hidden_size": 32, "heads": 8}
-    changes = {"precision": "amp-bf16", "device": "cuda", "model_parameters": parameters}
-    reason = "The head dim must be <= 256 and a multiple of 8, but got 4."
-    check_that_it_is_xlas("vit", changes, reason)
 
 
 @pytest.mark.parametrize("length", [6, 7])
@@ -292,22 +263,6 @@ def test_attention_over_a_padded_length_is_that_over_the_length(length, is_causa
     found = jax.tree.leaves(differentiate(layers.attend_evenly))
     for one, expected in zip(found, jax.tree.leaves(differentiate(jax.nn.dot_product_attention))):
         numpy.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-3)
-
-
-def check_that_it_is_xlas(model, changes, expected):
-    case = sessions.make_case("jax", model, **changes)
-    work = Work(case, sessions.ALONE, ADAPTER.__name__)
-    compute_type = forward.COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
-    attention, lack = forward.choose_attention(case, work, compute_type)
-    assert attention == layers.XLA
-    assert lack.rpartition("fails: ")[2] == expected
-
-
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
-def test_norm_whose_squares_are_beyond_float16_is_clipped_to(dtype):
-    gradients = {"a": jnp.full(3, 3000.0, dtype), "b": jnp.full((1,), 3000.0, dtype)}
-    clipped = clip_gradients(gradients, 1.0, WHOLE)
-    assert numpy.allclose(clipped["a"], 0.5, rtol=1e-2)
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])
@@ -375,32 +330,6 @@ def differentiate_gathered(case, axis, gathered_type):
     program = jax.jit(mapped).lower(matrix, factors)
     gradients = numpy.asarray(program.compile()(matrix, factors)[1])
     return gradients, factors.sum(0), program.as_text()
-
-
-def test_sharded_embedding_is_not_rounded_as_factors_of_products_are():
-    case = sessions.make_case("jax", "llama", devices_per_node=2, gradient_sync="sharded")
-    table, rows, factor = sessions.run_elsewhere(read_sharded, case)
-    assert (rows == table).all()
-    assert (factor == table.astype(factor.dtype)).all()
-    assert factor.dtype == jnp.bfloat16
-
-
-def read_sharded(case):
-    """Return a matrix, and what an Embedding and a product read of it, split over two devices."""
-    jax.config.update("jax_num_cpu_devices", 2)
-    mesh = jax.sharding.Mesh(numpy.array(jax.devices()), (device.RANKS,))
-    table = numpy.random.default_rng(1).normal(size=(4, 6)).astype("float32")
-
-    def read(part):
-        weights = sharding.GatheredWeights(
-            {"a.weight": part}, {"a.weight": 0}, sharding.choose_gather(case)
-        )
-        scope = layers.Scope(weights, {}, None, True, jnp.bfloat16, layers.LAYOUTS["default"])
-        return layers.Embedding("a")(scope, jnp.arange(4))[None], scope.cast("a.weight")[None]
-
-    split = P(device.RANKS)
-    rows, factor = jax.shard_map(read, mesh=mesh, in_specs=split, out_specs=split)(table)
-    return table, numpy.asarray(rows)[1], numpy.asarray(factor)[1]
 
 
 @pytest.mark.parametrize(("stats", "peak"), [(None, 0), ({}, 0), ({"peak_bytes_in_use": 7}, 7)])

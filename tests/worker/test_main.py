@@ -1,6 +1,5 @@
 """Ranks of `worker run`, by MPI and without: records of good runs and of those that fail."""
 
-import dataclasses
 import itertools
 import os
 import re
@@ -298,13 +297,6 @@ def test_process_without_a_launcher_says_that_its_mpi_is_alone(tmp_path, code_di
 
 
 @pytest.mark.integration
-def test_failure_before_ranks_work_becomes_a_record(tmp_path, code_dir, mpi):
-    record = attempts.Attempt(tmp_path / "a1", code_dir, framework="unheard-of").launch().conclude()
-    assert record.status == FAILED
-    assert "unheard-of" in record.reason
-
-
-@pytest.mark.integration
 def test_rank_that_cannot_write_its_failure_ends_the_others(tmp_path, code_dir, mpi):
     attempt = attempts.Attempt(tmp_path / "a1", code_dir)
     (attempt.path / "failures").write_text("no folder")
@@ -348,38 +340,19 @@ def test_case_is_deterministic_if_its_environment_says_so(attempt, monkeypatch, 
     assert ("env.CUBLAS_WORKSPACE_CONFIG" in platform) == (switch == "1")
 
 
-@pytest.fixture(scope="module")
-def by_torchrun(tmp_path_factory, code_without_mpi, torch):
-    """Run a good attempt, and one whose rank 1 is killed, with the real torchrun."""
-    folder = tmp_path_factory.mktemp("torchrun")
-    good, kill = (attempts.Attempt(folder / name, code_without_mpi) for name in ("good", "kill"))
-    return tasks.run_torchrun(good), tasks.run_torchrun(kill, fault="kill")
-
-
 @pytest.mark.integration
-def test_torchrun_starts_ranks_that_find_each_other_and_hear_of_one_that_is_killed(by_torchrun):
-    good, killed = by_torchrun
+def test_torchrun_starts_ranks_that_find_each_other_and_hear_of_one_that_is_killed(
+    tmp_path, code_without_mpi, torch
+):
+    good, killed = (
+        tasks.run_torchrun(attempts.Attempt(tmp_path / name, code_without_mpi), fault=fault)
+        for name, fault in (("good", ""), ("killed", "kill"))
+    )
     assert good.exit_code == 0, good.stderr
     assert [rank.local_rank for rank in good.read_record().ranks] == [0, 1]
     assert killed.exit_code != 0
     assert killed.seconds < LAUNCH_SECONDS
     assert_lost(killed.conclude(), 1)
-
-
-@pytest.mark.integration
-def test_record_is_that_of_mpi_but_for_the_versions_of_mpi(
-    tmp_path, code_dir, attempt, by_torchrun, mpi
-):
-    with_mpi = attempts.Attempt(tmp_path / "mpi", code_dir).launch()
-    expected = tasks.describe_shape(dataclasses.asdict(with_mpi.read_record()))
-    assert expected["versions"].pop("mpi4py") == expected["versions"].pop("mpi") == "str"
-    for other in (run_tasks(attempt), by_torchrun[0]):
-        assert tasks.describe_shape(dataclasses.asdict(other.read_record())) == expected
-        assert list_files(other) == list_files(with_mpi)
-
-
-def list_files(attempt):
-    return sorted(path.name for path in attempt.path.iterdir())
 
 
 @pytest.mark.integration
@@ -419,26 +392,15 @@ def test_torchrun_hands_the_warning_before_the_time_limit_on(endless, torch):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("rank", "variables", "ranks", "says"),
+    ("rank", "variables", "says"),
     [
-        (0, {}, ["slurm"], ("srun", "SLURM_STEP_NODELIST")),
-        (2, tasks.make_task_variables(2, 3, "7"), ["slurm"], ("3 rank(s)", "topology", "2")),
-        (
-            1,
-            {
-                **tasks.make_task_variables(1, 2, "7"),
-                "SLURM_STEP_NUM_NODES": "2",
-                "SLURM_STEP_NODELIST": "no such[1-2]",
-            },
-            ["slurm", "--host-suffix=i"],
-            ("rank 0", "'no such1i'"),
-        ),
+        (0, {}, ("srun", "SLURM_STEP_NODELIST")),
+        (2, tasks.make_task_variables(2, 3, "7"), ("3 rank(s)", "topology", "2")),
     ],
 )
-def test_process_that_cannot_be_a_rank_says_why(attempt, rank, variables, ranks, says):
-    way, *options = ranks
+def test_process_that_cannot_be_a_rank_says_why(attempt, rank, variables, says):
     done = subprocess.run(
-        [*tasks.name_worker(way), *options, str(attempt.path)],
+        [*tasks.name_worker("slurm"), str(attempt.path)],
         cwd=str(attempt.path),
         env={**tasks.make_environment(attempt), **variables},
         stderr=subprocess.PIPE,

@@ -8,10 +8,7 @@ import pytest
 from support import sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.models.resnet50 import Definition
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
@@ -22,47 +19,10 @@ numpy = pytest.importorskip("numpy", reason="comes with MegEngine")
 
 from megengine import functional as F  # noqa: E402
 
-from dlperf_slurm.worker.frameworks.megengine import bert, resnet50, session  # noqa: E402
+from dlperf_slurm.worker.frameworks.megengine import bert, session  # noqa: E402
 
 ADAPTER = load_adapter("megengine")
 CASE = sessions.make_case("megengine", "bert")
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_cross_entropy_is_that_of_numpy_also_for_large_logits(smoothing):
-    definition = Definition(label_smoothing=smoothing, classes=5)
-    sessions.assert_cross_entropy(
-        lambda logits, labels: resnet50.compute_loss(
-            definition, mge.Tensor(logits), {"labels": mge.Tensor(labels)}
-        ).numpy(),
-        smoothing,
-    )
-
-
-def test_trace_is_compiled_before_the_first_step():
-    running = sessions.start(vary(CASE, compiler="trace"))
-    assert running._differentiate._trace.compiled()
-    assert running._update._trace.compiled()
-    inferring = sessions.start(vary(CASE, compiler="trace", mode=INFER))
-    assert inferring._compute_logits._trace.compiled()
-
-
-@pytest.mark.parametrize("model", ADAPTER.SUPPORTED["model"])
-def test_compiling_a_trace_leaves_weights_statistics_and_optimizer_as_they_were(model):
-    eager, traced = (
-        sessions.start(sessions.make_case("megengine", model, compiler=compiler))
-        for compiler in ADAPTER.SUPPORTED["compiler"]
-    )
-    assert compute_difference(traced.read_weights(), eager.read_weights()).relative == 0.0
-    assert traced.evaluate_loss() == eager.evaluate_loss()
-    for _ in range(2):
-        eager.step()
-        traced.step()
-    # Leftover momentum would be half of the second update, while rounding is small, except in
-    # parameters whose exact gradient is zero.
-    zero = load_model(model).ZERO_GRADIENTS
-    expected = {n: w for n, w in eager.read_weights().items() if not n.endswith(zero)}
-    assert compute_difference(traced.read_weights(), expected).relative < 1e-4
 
 
 @pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
@@ -99,19 +59,8 @@ def test_overflow_skips_the_step_and_halves_the_scale():
     assert running._scaler.scale_factor == 2.0**39
 
 
-def test_max_pooling_in_float16_is_still_wrong_on_the_cpu():
-    """Test why 'amp-fp16' is refused for ResNet on the CPU: the result is uninitialized memory."""
-    sessions.start(CASE)
-    images = F.arange(64, dtype="float32").reshape(1, 1, 8, 8) + 1
-    expected = F.max_pool2d(images, 3, 2, 1).numpy()
-    found = F.max_pool2d(images.astype("float16"), 3, 2, 1).numpy()
-    assert not numpy.array_equal(found, expected)
-
-
-@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
-def test_accumulated_batches_are_those_that_were_loaded(compiler):
-    """Test that a trace does not keep its first batch or an earlier step's gradients."""
-    case = vary(CASE, compiler=compiler, gradient_accumulation=2)
+def test_trace_keeps_neither_its_first_batch_nor_the_gradients_of_an_earlier_step():
+    case = vary(CASE, compiler="trace", gradient_accumulation=2)
     running = sessions.start(case)
     definition = sessions.make_definition(case)
     rule = make_optimizer(case, definition)
@@ -126,9 +75,8 @@ def test_accumulated_batches_are_those_that_were_loaded(compiler):
     assert found.relative < 1e-5
 
 
-@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
-def test_learning_rate_is_read_in_each_step(compiler):
-    case = vary(CASE, compiler=compiler)
+def test_trace_reads_the_learning_rate_in_each_step():
+    case = vary(CASE, compiler="trace")
     sessions.follow_learning_rates(sessions.start(case), case)
 
 
@@ -158,16 +106,6 @@ def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
     assert sessions.run_elsewhere(exhaust_memory) == ("AsyncError", True)
 
 
-def multiply_wrong_shapes():
-    with pytest.raises(RuntimeError) as caught:
-        F.matmul(F.ones((2, 3)), F.ones((4, 5))).numpy()
-    return is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
-
-
-def test_wrong_shape_is_not_out_of_memory():
-    assert sessions.run_elsewhere(multiply_wrong_shapes) is False
-
-
 def measure_busy_cpus():
     running = sessions.start(sessions.make_case("megengine", "resnet50", batch_size_per_device=16))
     running.step()
@@ -193,8 +131,3 @@ def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatc
 def test_gpu_case_without_a_gpu_says_that_there_is_none():
     with pytest.raises(RuntimeError, match="MegEngine sees no GPU"):
         sessions.start(vary(CASE, device="cuda"))
-
-
-def test_session_says_which_megengine_ran():
-    running = sessions.start(CASE)
-    assert running.versions["megengine"] == mge.__version__

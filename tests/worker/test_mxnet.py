@@ -17,7 +17,7 @@ from dlperf_slurm.worker import host, nvml
 from dlperf_slurm.worker.frameworks import load_adapter, start_session
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import compute_difference
-from dlperf_slurm.worker.ranks import World, find_free_port
+from dlperf_slurm.worker.ranks import World
 
 mx = pytest.importorskip("mxnet", reason="needs MXNet: dlperf-slurm env create mxnet")
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
@@ -25,13 +25,9 @@ numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip insta
 from dlperf_slurm.worker.frameworks.mxnet import set_environment  # noqa: E402
 from dlperf_slurm.worker.frameworks.mxnet.layers import compute_cross_entropy  # noqa: E402
 from dlperf_slurm.worker.frameworks.mxnet.session import wait_for_all  # noqa: E402
-from dlperf_slurm.worker.frameworks.mxnet.training import (  # noqa: E402
-    SERVER,
-    clip_gradients,
-)
+from dlperf_slurm.worker.frameworks.mxnet.training import SERVER, clip_gradients  # noqa: E402
 
 ADAPTER = load_adapter("mxnet")
-ENV = {**os.environ, "PYTHONPATH": os.pathsep.join([str(sessions.CHECKOUT), *sys.path])}
 
 
 def make_case(model, **changes):
@@ -82,14 +78,10 @@ def test_products_are_computed_in_bfloat16():
     assert ["bfloat16" in name for name in types] == [True]
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_cross_entropy_is_that_of_numpy_also_for_large_logits(smoothing):
-    sessions.assert_cross_entropy(
-        lambda logits, labels: compute_cross_entropy(
-            mx.nd.array(logits), mx.nd.array(labels), smoothing
-        ).asscalar(),
-        smoothing,
-    )
+@pytest.mark.parametrize("labels", [[0], [[1, 0]]])
+def test_cross_entropy_of_large_logits_is_finite(labels):
+    loss = compute_cross_entropy(mx.nd.array([[-200, 300]]), mx.nd.array(labels))
+    assert loss.asscalar() == pytest.approx(500)
 
 
 @pytest.mark.parametrize("gradient_accumulation", [1, 2])
@@ -173,17 +165,9 @@ def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
 
 def test_server_ends_when_its_rank_is_killed():
     """Test with a scheduler alone, which listens until all have joined."""
-    port = find_free_port()
-    script = f"""if True:
-        import os, subprocess, sys
-        subprocess.run([sys.executable, "-m", "{SERVER}", str(os.getpid())])"""
-    root = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port)}
-    sizes = {"DMLC_ROLE": "scheduler", "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
-    rank = subprocess.Popen([sys.executable, "-c", script], env={**ENV, **root, **sizes})
-    ports.wait_until_listening(port, True)
-    rank.kill()
-    rank.wait()
-    ports.wait_until_listening(port, False)
+    sizes = {"DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
+    role = {"DMLC_ROLE": "scheduler", "DMLC_PS_ROOT_URI": "127.0.0.1"}
+    ports.assert_ends_with_rank(SERVER, "DMLC_PS_ROOT_PORT", **role, **sizes)
 
 
 def test_values_that_the_clock_waits_for_are_of_the_weights_that_their_step_left():

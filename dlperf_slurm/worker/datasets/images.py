@@ -51,8 +51,14 @@ class Folder:
         self._is_training = split == TRAIN_SPLIT
         self._description = describe_images(data_dir)
         self._folder = os.path.join(os.fsencode(data_dir), os.fsencode(split))
-        self._classes = list_classes(data_dir)
-        check_class_count(data_dir, len(self._classes), definition)
+        # sorted as bytes; a class's label is its index
+        self._classes = _list_class_folders(os.path.join(data_dir, TRAIN_SPLIT))
+        if len(self._classes) > definition.classes:
+            raise DataError(
+                f"{data_dir!r} has {len(self._classes)} classes, but the model has "
+                f"{definition.classes}; set classes = {len(self._classes)} in the matrix's "
+                "[[model]] table"
+            )
         images = list_images(data_dir, split, self._classes)
         # Two arrays, not a list: the reference counts of a million strings would make each forked
         # loader process write to, and so copy, all of that memory.
@@ -106,27 +112,6 @@ def describe_images(data_dir: str) -> ImageDescription:
         return ImageDescription()
 
 
-def check_class_count(data_dir: str, count: int, definition: ImageModel) -> None:
-    """Raise DataError if the folder's `count` of classes is larger than the model's."""
-    if count > definition.classes:
-        raise DataError(
-            f"{data_dir!r} has {count} classes, but the model has {definition.classes}; "
-            f"set classes = {count} in the matrix's [[model]] table"
-        )
-
-
-def list_classes(data_dir: str) -> List[bytes]:
-    """Return the class folders of train/, sorted as bytes; a class's label is its index.
-
-    Raises DataError if there are none.
-    """
-    folder = os.path.join(data_dir, TRAIN_SPLIT)
-    classes = _list_class_folders(folder)
-    if not classes:
-        raise DataError(f"{folder!r} has no class folders; images are expected as {LAYOUT}")
-    return classes
-
-
 def list_images(data_dir: str, split: str, classes: List[bytes]) -> List[Tuple[bytes, int]]:
     """Return each image of a split as (file name, label), sorted by label and name.
 
@@ -150,21 +135,23 @@ def list_images(data_dir: str, split: str, classes: List[bytes]) -> List[Tuple[b
                 "add some, or remove the folder"
             )
         images += [(name, labels[class_name]) for name in names]
-    if not images:
-        raise DataError(f"{folder!r} has no class folders; images are expected as {LAYOUT}")
     return images
 
 
 def _list_class_folders(folder: str) -> List[bytes]:
+    """Return the class folders of a split, sorted as bytes; raises DataError if there are none."""
     try:
         with os.scandir(os.fsencode(folder)) as entries:
-            return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(b"."))
+            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(b"."))
     except OSError as error:
         raise DataError(
             f"{folder!r} cannot be read ({error.strerror}); images are expected as {LAYOUT} "
             "below the data set's folder; to generate such a data set: `dlperf-slurm data make "
             "images`"
         ) from error
+    if not names:
+        raise DataError(f"{folder!r} has no class folders; images are expected as {LAYOUT}")
+    return names
 
 
 def _list_image_names(class_folder: bytes) -> List[bytes]:

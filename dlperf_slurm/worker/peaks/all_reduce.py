@@ -81,13 +81,17 @@ def _time(operation: Operation) -> float:
 def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operation], str]:
     """Return an all-reduce of `count` float32 numbers, and OF_FRAMEWORK or OF_MPI.
 
-    The operation is None if this rank lacks memory, or without the framework's collective and MPI.
+    The operation is None if this rank lacks memory, or without the framework's collective and MPI,
+    which sums in host memory.
     """
+    import numpy
+
     try:
         operation = _make_own(case, count)
         if operation is not None:
             return operation, OF_FRAMEWORK
-        return _make_mpi(world, count), OF_MPI
+        total = world.make_sum(numpy.zeros(count, numpy.float32))
+        return None if total is None else Operation(total, lambda result: None), OF_MPI
     except (MemoryError, RuntimeError):
         return None, ""
 
@@ -100,11 +104,3 @@ def _make_own(case: Case, count: int) -> Optional[Operation]:
         return None
     make = getattr(operations, "make_all_reduce", None)
     return None if make is None else make(case.device, count)
-
-
-def _make_mpi(world: Any, count: int) -> Optional[Operation]:
-    """Return MPI's all-reduce of `count` float32 numbers in host memory; None without MPI."""
-    import numpy
-
-    total = world.make_sum(numpy.zeros(count, numpy.float32))
-    return None if total is None else Operation(total, lambda result: None)

@@ -80,14 +80,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def lower_priority(rank_pid: int, proc: Path = PROC) -> None:
+def lower_priority(rank_pid: int) -> None:
     """Take the lowest priority, and move to CPUs that no rank of this host may use.
 
     `rank_pid` is one of these ranks. If the ranks may use all CPUs of the job, the affinity stays:
     the kernel enforces the cpuset.
     """
     os.nice(LEAST_PRIORITY)
-    free = set(range(os.cpu_count() or 1)) - find_busy_cpus(rank_pid, proc)
+    free = set(range(os.cpu_count() or 1)) - find_busy_cpus(rank_pid)
     if free:
         # EINVAL: none of these CPUs belongs to the job
         with suppress(OSError):
