@@ -47,12 +47,14 @@ class Launcher:
     """A program that starts ranks, and the kinds of rendezvous that they can then use.
 
     `worker.rendezvous` has these kinds: how ranks find each other. With `starts_nodes`, Slurm
-    starts the launcher once per node, and the launcher starts the ranks.
+    starts the launcher once per node, and the launcher starts the ranks. With `uses_srun`, the
+    site's flags are options of srun, and so may be those of a container.
     """
 
     make_command: MakeCommand
     rendezvous_methods: tuple[str, ...]
     starts_nodes: bool = False
+    uses_srun: bool = False
 
     def count_tasks_per_node(self, topology: Topology) -> int:
         """Return the number of Slurm tasks to request on each node: one per device, or 1.
@@ -145,6 +147,6 @@ def torchrun(ranks: RankLayout, program: Sequence[str]) -> list[str]:
 LAUNCHERS: Mapping[str, Launcher] = {
     "command": Launcher(command, KINDS),
     "mpirun": Launcher(mpirun, (MPI,)),
-    "srun": Launcher(srun, (MPI, SLURM)),
-    "torchrun": Launcher(torchrun, (TORCHRUN,), starts_nodes=True),
+    "srun": Launcher(srun, (MPI, SLURM), uses_srun=True),
+    "torchrun": Launcher(torchrun, (TORCHRUN,), starts_nodes=True, uses_srun=True),
 }

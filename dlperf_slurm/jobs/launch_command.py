@@ -19,7 +19,6 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, RankLayout, ShellTemplate
 from dlperf_slurm.worker.rendezvous import MPI
 
-LAUNCHERS_BY_SRUN = ("srun", "torchrun")
 # variables by which Gloo and NCCL get their network interface
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 # per-task requests of sbatch, which srun would apply to the single process per node
@@ -127,7 +126,7 @@ def make_container_parts(
             env_names=sorted(names),
         )
     )
-    if parts.launcher_flags and site.launcher.name not in LAUNCHERS_BY_SRUN:
+    if parts.launcher_flags and not LAUNCHERS[site.launcher.name].uses_srun:
         raise InputError(
             f"{key}.runtime: {container.runtime!r} is an option of srun, but the launcher "
             f"is {site.launcher.name!r}; use launcher 'srun', or another runtime"

@@ -130,8 +130,9 @@ def find_unknown_values(case: Case) -> Dict[str, str]:
         if known is ANY or value in known:
             continue
         if axis in supported:
-            listed = ", ".join(map(str, known))
-            reasons[axis] = f"{framework} has no {axis} {value!r}; allowed: {listed}"
+            listed = ", ".join(one if isinstance(one, str) else json.dumps(one) for one in known)
+            shown = repr(value) if isinstance(value, str) else json.dumps(value)
+            reasons[axis] = f"{framework} has no {axis} {shown}; allowed: {listed}"
         else:
             reasons[axis] = (
                 f"{framework} does not support {axis} = {json.dumps(value)}; allowed: "

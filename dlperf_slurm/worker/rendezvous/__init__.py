@@ -1,7 +1,7 @@
 """A site's rendezvous settings <-> the worker's command-line options.
 
-The modules of this package join the ranks (`worlds`), by MPI or over sockets. Code on the login
-node imports only this file.
+The modules of this package join the ranks (`communicators`), by MPI or over sockets. Code on the
+login node imports only this file.
 """
 
 import argparse
