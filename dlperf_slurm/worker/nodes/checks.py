@@ -16,7 +16,6 @@ from dlperf_slurm.worker.host import read_memory_kib
 from dlperf_slurm.worker.nodes.commands import run_command, run_line
 from dlperf_slurm.worker.nodes.devices import (
     DeviceError,
-    Gpu,
     find_clock_problem,
     find_ecc_problem,
     find_memory_problem,
@@ -108,22 +107,17 @@ def _check_devices(
     if check.devices and len(gpus) < case.devices_per_node:
         yield f"{len(gpus)} of {case.devices_per_node} GPUs respond"
     for gpu in gpus:
-        yield from filter(None, _find_gpu_problems(check, gpu))
+        found = (
+            find_ecc_problem(gpu) if check.ecc else "",
+            find_clock_problem(gpu) if check.clocks else "",
+            find_process_problem(gpu) if check.stale_processes else "",
+            find_memory_problem(gpu, check.free_device_memory_mib),
+        )
+        yield from filter(None, found)
     if check.links:
         for gpu in gpus:
             yield from list_link_problems(gpu, unknown)
         yield from find_nvlink_problems(gpus, seconds, unknown)
-
-
-def _find_gpu_problems(check: NodeChecks, gpu: Gpu) -> Iterator[str]:
-    if check.ecc:
-        yield find_ecc_problem(gpu)
-    if check.clocks:
-        yield find_clock_problem(gpu)
-    if check.stale_processes:
-        yield find_process_problem(gpu)
-    if check.free_device_memory_mib:
-        yield find_memory_problem(gpu, check.free_device_memory_mib)
 
 
 def read_kernel_log(seconds: float) -> str:
