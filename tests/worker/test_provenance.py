@@ -161,7 +161,7 @@ def test_system_has_distribution_and_huge_pages_and_what_the_kernel_was_told(gro
         {
             "etc/os-release": 'NAME="Example"\nPRETTY_NAME="Example Linux 9.4 (Plow)"\nID=x\n',
             "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
-            "proc/cmdline": "root=UUID=1234 mitigations=off isolcpus=2-7 quiet\n",
+            "proc/cmdline": "root=UUID=1234 mitigations=off isolcpus=2-7 quiet huge=1\n",
         }
     )
     expected = {
