@@ -65,7 +65,7 @@ LIBRARIES = (
         ("cublas_lt.c",),
         error=15,
         is_versioned=True,
-        quiet=r"cublasLt(Destroy|\w+SetAttribute)",
+        quiet=r"cublasLt\w*(Destroy|SetAttribute)",
     ),
     Library(
         "libcublas.so.13",

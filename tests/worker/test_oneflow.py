@@ -10,7 +10,6 @@ from support.cases import vary
 from dlperf_slurm.worker import nvml
 from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import ADAMW
@@ -70,22 +69,6 @@ def test_batch_normalization_on_the_cpu_is_as_exact_as_float32():
     found = stem.normalization(flow.from_numpy(x)).numpy()
     # OneFlow's own in float32 has an error of 2e-5
     numpy.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_graph_trains_as_before_when_gradients_and_evaluation_come_between(model):
-    case = make_case(model, compiler="graph")
-    running = sessions.start(case)
-    running.step()
-    running.evaluate_loss()
-    if not load_model(model).HAS_BATCH_STATISTICS:
-        # it would update the running statistics once more
-        running.compute_gradients()
-    losses = []
-    for _ in range(2):
-        running.step()
-        losses.append(running.read_loss())
-    assert losses == sessions.take_losses(case, 3)[1:]
 
 
 def test_rank_with_one_cpu_does_not_use_two():

@@ -142,28 +142,6 @@ def make_tcp_pair():
         return socket.create_connection(listener.getsockname()), listener.accept()[0]
 
 
-def connect(first_secret=SECRET, second_secret=SECRET):
-    """Return the two ends of a connection."""
-    here, there = make_tcp_pair()
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(Channel, here, first_secret, True)
-        second = pool.submit(Channel, there, second_secret, False)
-        return first.result(), second.result()
-
-
-def test_values_arrive_as_they_were_sent():
-    first, second = connect()
-    first.open()
-    second.open()
-    array = numpy.arange(100000.0).reshape(2, -1)
-    first.send(("values", {"a": (1, None, "x")}))
-    assert second.receive() == ("values", {"a": (1, None, "x")})
-    sender = threading.Thread(target=second.send, args=(array,))
-    sender.start()
-    assert (first.receive() == array).all()
-    sender.join()
-
-
 class Trap:
     """Makes a folder where its pickle is read."""
 
@@ -182,10 +160,13 @@ class Unreadable:
 
 
 def test_pickle_of_a_peer_with_another_secret_is_not_read(tmp_path):
-    first, second = connect(SECRET, OTHER_SECRET)
-    second.send(Trap(str(tmp_path / "sprung")))
+    here, there = make_tcp_pair()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Channel, here, SECRET, True)
+        second = pool.submit(Channel, there, OTHER_SECRET, False)
+    second.result().send(Trap(str(tmp_path / "sprung")))
     with pytest.raises(AuthenticationError):
-        first.receive()
+        first.result().receive()
     assert not (tmp_path / "sprung").exists()
 
 
