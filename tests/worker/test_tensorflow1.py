@@ -1,5 +1,6 @@
 """Tests of what is particular to the TensorFlow 1 adapter, with the real TensorFlow."""
 
+import math
 import multiprocessing
 import resource
 import socket
@@ -70,6 +71,12 @@ def test_batch_norm_has_the_epsilon_asked_for_and_moves_its_statistics(run):
     numpy.testing.assert_allclose(found, expected, atol=1e-5)
     numpy.testing.assert_allclose(mean, 0.1 * rows.mean(0), rtol=1e-4)
     numpy.testing.assert_allclose(variance, 0.9 + 0.1 * rows.var(0, ddof=1), rtol=1e-6)
+
+
+def test_gelu_is_the_exact_one(run):
+    x = numpy.linspace(-4, 4, 41, dtype="float32")
+    expected = [value / 2 * (1 + math.erf(value / math.sqrt(2))) for value in x.tolist()]
+    numpy.testing.assert_allclose(run(layers.gelu(tf.constant(x)))[0], expected, atol=1e-6)
 
 
 def test_gathered_rows_have_a_dense_gradient_that_adds_up_repeats(run):

@@ -68,13 +68,9 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
     if check.links and shutil.which("amd-smi") and not shutil.which("nvidia-smi"):
         problems += find_amd_link_problems(seconds, unknown)
         check = dataclasses.replace(check, links=False)
-    is_asked = check.devices or check.ecc or check.clocks or check.links
+    asked = (check.devices, check.ecc, check.clocks, check.links, check.free_device_memory_mib)
     # a node may have no GPU driver
-    if (
-        is_asked
-        or check.free_device_memory_mib
-        or (check.stale_processes and case.device == "cuda")
-    ):
+    if any(asked) or (check.stale_processes and case.device == "cuda"):
         problems += _check_devices(check, case, seconds, unknown)
     if check.xid_hours:
         try:

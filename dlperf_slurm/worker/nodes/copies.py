@@ -46,7 +46,6 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
     """
     started = time.monotonic()
     path = Path(expand(target, environ))
-    what = f"could not copy data {source} to {path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(path):
@@ -60,7 +59,7 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
                     f"files of {size.size_bytes} bytes; remove it"
                 )
     except OSError as error:
-        raise CopyError(f"{what}: {error}") from error
+        raise CopyError(f"could not copy data {source} to {path}: {error}") from error
     seconds = time.monotonic() - started
     return NodeCopy(source, str(path), size.files, size.size_bytes, seconds, was_there)
 
