@@ -51,10 +51,12 @@ def test_frameworks_that_are_measured_are_frameworks():
         load_operations("mxnet").make_product(PeakSettings("cpu", "bf16", 1), 64)
 
 
-def test_size_is_the_one_with_the_best_rate_until_a_product_takes_long():
-    # the larger one takes sixteen times as long for eight times the work
-    assert find_best_size(lambda size: make_sleep(0.02 * (size / 512) ** 4)) == 512
+def test_size_is_the_one_with_the_best_rate_until_a_product_takes_long(monkeypatch):
+    # the larger one takes 64 times as long for eight times the work
+    assert find_best_size(lambda size: make_sleep(0.005 * (size / 512) ** 6)) == 512
     asked = []
+    # on a busy machine
+    monkeypatch.setattr("dlperf_slurm.worker.peaks.device_peak.SEARCH_SECONDS", 10.0)
     find_best_size(lambda size: asked.append(size) or make_sleep(0.11 if size == 2048 else 0.001))
     assert asked == [512, 1024, 2048]
 
