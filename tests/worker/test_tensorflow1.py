@@ -3,7 +3,6 @@
 import math
 import multiprocessing
 import resource
-import socket
 import time
 from collections import Counter
 from dataclasses import replace
@@ -201,14 +200,9 @@ def compute_gradients_in_packs(case, rank_info):
     """Compute gradients; rank 0, the leader, joins only when the other rank already waits."""
     training.BYTES_PER_PACK = 2**12
     host, _, port = rank_info.rank_addresses[1].rpartition(":")
-    while rank_info.rank == 0 and not is_listening(host, int(port)):
+    while rank_info.rank == 0 and not servers.is_listening(host, int(port)):
         time.sleep(0.1)
     return start_session(case, rank_info).compute_gradients()
-
-
-def is_listening(host, port):
-    with socket.socket() as probe:
-        return probe.connect_ex((host, port)) == 0
 
 
 def test_packs_hold_neighbours_up_to_their_size(monkeypatch):
