@@ -20,8 +20,8 @@
 #                        pytorch=PATH --limit 540" runs it in a Python of yours, for less (docs/gpu.md)
 # make gpu-environments  what it runs in otherwise, 16 GB, where there is a network
 #
-# make rehearse          GPU paths of PyTorch, and numbers of TensorFlow 2, without a GPU: CUDA
-#                        builds (11 GB) over stand-ins for NVIDIA's libraries;
+# make rehearse          GPU paths of PyTorch, and numbers of TensorFlow 2 and JAX, without a GPU: CUDA
+#                        builds (16 GB) over stand-ins for NVIDIA's libraries, and compiled for H100;
 #                        a quarter of an hour on two idle cores, an hour beside other work; its
 #                        report is .venv/rehearsal/report.md
 #
@@ -180,7 +180,7 @@ gpu-environments: .venv/installed-dev
 
 # not a part of `make test`: for a night, or before a release
 rehearse: .venv/installed-dev
-	$(BIN)/python -m dlperf_slurm env create --cuda pytorch tensorflow2
+	$(BIN)/python -m dlperf_slurm env create --cuda pytorch tensorflow2 jax
 	$(BIN)/python tests/rehearse.py
 
 INPUTS ?= 2000

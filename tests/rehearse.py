@@ -5,16 +5,18 @@
 Runs PyTorch's steps of all models in each precision, on two kinds of GPUs, with one and two ranks,
 and checks their waits, copies, kernel launches, number formats and collectives; then searches for
 the largest batch, up to the memory limit; then repeats this with injected faults, each of which a
-check must find. Kernels are counted by name and not run. For TensorFlow 2 the number formats are
-checked. The environments are those of `env create --cuda`. The exit code is 0 if all checks pass;
-the report is in .venv/rehearsal. With --only, runs one framework (pytorch, tensorflow2), or
-PyTorch's rows whose name contains that text, without faults.
+check must find. Kernels are counted by name and not run. For TensorFlow 2, and for JAX, which XLA
+compiles for an absent H100, the number formats are checked. The environments are those of `env
+create --cuda`. The exit code is 0 if all checks pass; the report is in .venv/rehearsal. With
+--only, runs one framework (jax, pytorch, tensorflow2), or PyTorch's rows whose name contains that
+text, without faults.
 """
 
 import argparse
+import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,20 +29,28 @@ from rehearsal.combinations import (
     list_combinations,
     list_tensorflow,
 )
+from rehearsal.compiled import (
+    NUMBERS_CHECK,
+    Compilation,
+    find_compiled_problems,
+    list_broken,
+    list_compilations,
+)
 from rehearsal.report import (
     CAUGHT,
     MISSED,
     Row,
     describe_step,
+    join_counts,
     list_rejected,
     make_markdown,
     make_row,
 )
 from rehearsal.self_checks import SELF_CHECKS, TENSORFLOW_FAULTS
-from rehearsal.stage import CHECKOUT, Stage, find_environment
+from rehearsal.stage import CHECKOUT, PROGRAMS, VARIABLES, Stage, ask, find_environment
 
 FOLDER = CHECKOUT / ".venv" / "rehearsal"
-PYTORCH, TENSORFLOW = "pytorch", "tensorflow2"
+PYTORCH = "pytorch"
 # name of the check that a rank that ends early fails
 RUNS = "runs"
 SEARCH = "search"
@@ -55,7 +65,7 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="a framework, or rows by name")
     only = parser.parse_args().only
     started = time.monotonic()
-    chosen = [PYTORCH, TENSORFLOW] if not only else [TENSORFLOW if only == TENSORFLOW else PYTORCH]
+    chosen = [PYTORCH, *OTHERS] if not only else [only if only in OTHERS else PYTORCH]
     facts: dict[str, str] = {}
     rows: list[Row] = []
     try:
@@ -64,7 +74,7 @@ def main() -> int:
             facts[framework] = ", ".join(f"{name} {version}" for name, version in versions.items())
         FOLDER.mkdir(parents=True, exist_ok=True)
         for framework in chosen:
-            rows += rehearse_tensorflow() if framework == TENSORFLOW else rehearse_pytorch(only)
+            rows += OTHERS.get(framework, lambda: rehearse_pytorch(only))()
     except BuildError as error:
         print(f"rehearse: {error}", file=sys.stderr)
         return 1
@@ -96,10 +106,24 @@ def rehearse_pytorch(only: str) -> Iterator[Row]:
 
 def rehearse_tensorflow() -> Iterator[Row]:
     """Check the calls of cuBLAS and cuDNN by TensorFlow 2, in graph mode."""
-    stage = Stage(TENSORFLOW, LIBRARIES_12, FOLDER)
+    stage = Stage("tensorflow2", LIBRARIES_12, FOLDER)
     combinations = [*list_tensorflow(), *TENSORFLOW_FAULTS]
     answers = stage.observe(combinations, FOLDER / "tensorflow2.log")
     yield from map(judge, combinations, answers)
+
+
+def rehearse_jax() -> Iterator[Row]:
+    """Check the products in JAX's steps, which XLA compiles for an absent H100."""
+    asked = [*list_compilations(), *list_broken()]
+    command = [find_environment("jax") / "bin" / "python", PROGRAMS / "compile_jax.py"]
+    answers = ask(command, {**os.environ, **VARIABLES}, asked, FOLDER / "jax.log")
+    yield from map(judge_compiled, asked, answers)
+
+
+OTHERS: dict[str, Callable[[], Iterator[Row]]] = {
+    "tensorflow2": rehearse_tensorflow,
+    "jax": rehearse_jax,
+}
 
 
 def rehearse(stage: Stage, combinations: Sequence[Combination]) -> list[Row]:
@@ -115,7 +139,7 @@ def rehearse(stage: Stage, combinations: Sequence[Combination]) -> list[Row]:
         return [row for rows in pool.map(rehearse_kind, CAPABILITIES) for row in rows]
 
 
-def judge(combination: Combination, answer: dict[str, Any], check: str = "numbers") -> Row:
+def judge(combination: Combination, answer: dict[str, Any], check: str = NUMBERS_CHECK) -> Row:
     """Make the row of steps that ran with the stubs; `check` must find their fault."""
     ranks = [read_rank(told) for told in answer.get("ranks", [])]
     error = {RUNS: [answer["error"]]} if "error" in answer else None
@@ -127,6 +151,15 @@ def judge(combination: Combination, answer: dict[str, Any], check: str = "number
 def show(row: Row) -> Row:
     print(f"{row.name}: {row.verdict}", flush=True)
     return row
+
+
+def judge_compiled(compilation: Compilation, answer: dict[str, Any]) -> Row:
+    """Make the row of a step that XLA compiled, or of the fault in it."""
+    error = {RUNS: [answer["error"]]} if "error" in answer else None
+    problems = error or find_compiled_problems(compilation, answer)
+    products, cores = (answer.get(name, {}) for name in ("products", "tensor_cores"))
+    seen = f"{join_counts(products)}; tensor cores: {join_counts(cores)}"
+    return show(make_row(compilation.name, seen, problems, compilation.fault, NUMBERS_CHECK))
 
 
 def search(stage: Stage, model: str, ranks: int, fault: str = "") -> Row:

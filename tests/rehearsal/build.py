@@ -150,7 +150,7 @@ def list_versions(environment: Path) -> dict[str, str]:
     """Return the versions of the packages that a rehearsal tests."""
     names = (one.name for one in find_packages(environment).glob("*.dist-info"))
     packages = (name.removesuffix(".dist-info").rpartition("-") for name in names)
-    wanted = re.compile("torch|tensorflow|nvidia_(cublas|cudnn|nccl|cuda_runtime).*")
+    wanted = re.compile("torch|jax(lib)?|tensorflow|nvidia_(cublas|cudnn|nccl|cuda_runtime).*")
     return {name: version for name, _, version in sorted(packages) if wanted.fullmatch(name)}
 
 

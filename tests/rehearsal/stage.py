@@ -7,14 +7,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from dlperf_slurm.config.folders import CUDA, find_managed_environment, get_environment_name
 from rehearsal.build import Library, build, build_nvml, find_packages
 from rehearsal.combinations import RANKS, SEARCH_MEMORY_MIB, Combination
+from rehearsal.compiled import Compilation
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = CHECKOUT / "tests" / "rehearsal"
+# variables of all programs
+VARIABLES = {"PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'tests'}", "OMP_NUM_THREADS": "1"}
 
 
 class Stage:
@@ -36,8 +39,7 @@ class Stage:
             # the frameworks and pynvml look for NVML here
             "LD_LIBRARY_PATH": ":".join(map(str, (built, *real))),
             "REHEARSAL_DEVICES": str(max(RANKS)),
-            "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'tests'}",
-            "OMP_NUM_THREADS": "1",
+            **VARIABLES,
         }
         self._variables.pop("CUDA_VISIBLE_DEVICES", None)
 
@@ -45,18 +47,7 @@ class Stage:
         """Yield the trace of each combination, all on the same kind of GPU, in order."""
         variables = {"REHEARSAL_CAPABILITY": str(combinations[0].capability)}
         command = [self._python, PROGRAMS / "observe.py", self._framework]
-        lines = "".join(f"{json.dumps(asdict(one))}\n" for one in combinations)
-        with log.open("wb") as err, tempfile.TemporaryFile() as stdin:
-            stdin.write(lines.encode())
-            stdin.seek(0)
-            environment = {**self._variables, **variables}
-            with subprocess.Popen(
-                command, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=err
-            ) as process:
-                for _ in combinations:
-                    line = process.stdout.readline() if process.stdout else b""
-                    said = f"the program ended: see {log}"
-                    yield json.loads(line) if line else {"error": said}
+        return ask(command, {**self._variables, **variables}, combinations, log)
 
     def search(self, model: str, ranks: int, variables: dict[str, str]) -> dict[str, Any]:
         """Run a search for the largest batch, and return its outcome."""
@@ -76,3 +67,23 @@ class Stage:
 def find_environment(framework: str) -> Path:
     """Return the folder of a framework's managed CUDA environment, which may be missing."""
     return find_managed_environment(get_environment_name(framework, CUDA))
+
+
+def ask(
+    command: Sequence[Union[str, Path]],
+    variables: dict[str, str],
+    asked: Sequence[Union[Combination, Compilation]],
+    log: Path,
+) -> Iterator[dict[str, Any]]:
+    """Yield the answers of a program that reads these as lines of JSON, in order."""
+    lines = "".join(f"{json.dumps(asdict(one))}\n" for one in asked)
+    with log.open("wb") as err, tempfile.TemporaryFile() as stdin:
+        stdin.write(lines.encode())
+        stdin.seek(0)
+        with subprocess.Popen(
+            command, env=variables, stdin=stdin, stdout=subprocess.PIPE, stderr=err
+        ) as process:
+            for _ in asked:
+                line = process.stdout.readline() if process.stdout else b""
+                said = f"the program ended: see {log}"
+                yield json.loads(line) if line else {"error": said}
