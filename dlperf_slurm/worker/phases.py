@@ -16,7 +16,6 @@ from dlperf_slurm.worker.host import read_stat
 # exported by the job script: when the array task began, and when it called the launcher
 BEGUN_VARIABLE = "DLPERF_SLURM_BEGUN_AT"
 LAUNCHED_VARIABLE = "DLPERF_SLURM_LAUNCHED_AT"
-PROC = Path("/proc")
 
 
 class Phases:
@@ -96,13 +95,13 @@ class ImportTimer:
             self._is_within = False
 
 
-def find_process_start(proc: Path = PROC) -> Optional[float]:
+def find_process_start() -> Optional[float]:
     """Return the start time of this process in seconds since the epoch, or None if not known.
 
     The kernel counts clock ticks, usually 1/100 s, since boot (proc_pid_stat(5), field 22).
     """
     try:
-        ticks = int(read_stat(proc / "self")[1][19])
+        ticks = int(read_stat(Path("/proc/self"))[1][19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return None

@@ -6,8 +6,9 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import dropwhile
 from pathlib import Path
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Callable, Iterable, Optional, Sequence, Tuple
 
 from dlperf_slurm.contract.axes import FOLDER
 from dlperf_slurm.contract.case import CASE_FILE, Case
@@ -168,7 +169,9 @@ def measure_as_others(search: Search, case_dir: Path) -> None:
     If two repeats search at the same time, the first to publish decides; the other one measures
     again if it found another batch size.
     """
-    found = read_found(case_dir)
+    found: Optional[Record] = None
+    with suppress(FileNotFoundError):
+        found = read_json(case_dir / BATCH_FILE, Record)
     if found is None:
         if not find_and_measure(search):
             return
@@ -181,15 +184,15 @@ def measure_as_others(search: Search, case_dir: Path) -> None:
 
 
 def find_and_measure(search: Search) -> bool:
-    """Measure with the largest batch size that fits; return whether any did.
+    """Measure with the largest batch size that fits, or the first of a ladder; return if any did.
 
     Memory may still run out in a measurement because of fragmentation: then the next smaller size
     is measured.
     """
     case = search.case
-    sizes: Sequence[int]
+    sizes: Iterable[int]
     if case.axes.batch_ladder:
-        sizes = list_fitting(search.fits, case.axes.batch_ladder)
+        sizes = dropwhile(lambda size: not search.fits(size), case.axes.batch_ladder)
     else:
         largest = find_largest(search.fits, case.batch_size_step, find_largest_tried(case))
         sizes = range(largest, 0, -case.batch_size_step)
@@ -210,12 +213,6 @@ def find_largest_tried(case: Case) -> int:
     return LARGEST_TRIED
 
 
-def list_fitting(fits: Callable[[int], bool], ladder: Sequence[int]) -> Sequence[int]:
-    """Return the batch sizes of a descending ladder from the first one that fits; empty if none."""
-    first = next((index for index, size in enumerate(ladder) if fits(size)), len(ladder))
-    return ladder[first:]
-
-
 def find_largest(
     fits: Callable[[int], bool], granularity: int, largest_tried: int = LARGEST_TRIED
 ) -> int:
@@ -233,14 +230,6 @@ def find_largest(
         else:
             too_large = multiple
     return fitting * granularity
-
-
-def read_found(case_dir: Path) -> Optional[Record]:
-    """Return the record by which the first repeat published the case's batch size, or None."""
-    try:
-        return read_json(case_dir / BATCH_FILE, Record)
-    except FileNotFoundError:
-        return None
 
 
 def publish_found(record: Record, case_dir: Path) -> Record:

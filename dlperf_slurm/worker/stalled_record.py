@@ -110,9 +110,8 @@ def _compare_ranks(
         *(s.rank for s in statuses if s.stopped_seconds or (s.phases, s.step) < most),
     }
     if behind:
-        ranks = format_ranges(sorted(behind)).replace(",", ", ")
-        verb = f"rank {ranks} is" if len(behind) == 1 else f"ranks {ranks} are"
-        return f"{verb} behind the other ranks"
+        verb = "is" if len(behind) == 1 else "are"
+        return f"{_name_ranks([*behind], ())} {verb} behind the other ranks"
     calls = {(status.at, waits[status.rank]) for status in statuses}
     if len(calls) > 1:
         return "no rank is behind, but ranks are in different calls"

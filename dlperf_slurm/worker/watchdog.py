@@ -133,7 +133,7 @@ class WatchdogState:
             if self.is_over:
                 faulthandler.cancel_dump_traceback_later()
                 return
-            cause = self._find_signal_cause() if is_told else self._find_cause()
+            cause = self._find_cause(is_told)
             if cause:
                 self._end(cause)
 
@@ -149,13 +149,11 @@ class WatchdogState:
         if math.isfinite(seconds):
             faulthandler.dump_traceback_later(seconds, file=self._stacks, exit=True)
 
-    def _find_signal_cause(self) -> str:
-        """Return which cause the warning signal has: TIME_LIMIT or PREEMPTED."""
-        is_preempted = (self._attempt_dir / PREEMPTED_FILE).exists()
-        return PREEMPTED if is_preempted else TIME_LIMIT
-
-    def _find_cause(self) -> str:
-        """Return why the rank must end now, STALLED or CALLED (by another rank), or ""."""
+    def _find_cause(self, is_told: bool) -> str:
+        """Return why the rank must end now, or ""; `is_told` is whether the warning signal came."""
+        if is_told:
+            is_preempted = (self._attempt_dir / PREEMPTED_FILE).exists()
+            return PREEMPTED if is_preempted else TIME_LIMIT
         now = time.monotonic()
         self._pace.record((self.position.phases, self.position.step), now)
         if self._pace.find_idle_seconds(now) > self._pace.limit_seconds:

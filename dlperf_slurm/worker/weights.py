@@ -5,7 +5,7 @@ from typing import Iterable, Iterator, Mapping, Tuple, TypeVar
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER, SHARDED, TRAIN
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.annotations import Array, Arrays
+from dlperf_slurm.worker.annotations import Array
 from dlperf_slurm.worker.models import Network, Parameter
 from dlperf_slurm.worker.session import Session
 
@@ -17,17 +17,12 @@ PIECE_SIZE = 2**18
 MOST_SUMMED = 50_000_000
 
 
-def make_weights(definition: Network, seed: int) -> Arrays:
-    """Return the initial weights, float32, by canonical name in the definition's order.
+def generate_weights(definition: Network, seed: int) -> Iterator[Tuple[str, Array]]:
+    """Yield the initial weights as (canonical name, float32 array), one at a time to save memory.
 
     `seed` must be in 0 ... 2**32 - 1. The same arguments give the same bits in every environment,
     and a parameter's weights do not depend on which other parameters exist.
     """
-    return dict(generate_weights(definition, seed))
-
-
-def generate_weights(definition: Network, seed: int) -> Iterator[Tuple[str, Array]]:
-    """Yield what `make_weights` returns as (name, array), one weight at a time, to save memory."""
     for parameter in definition.list_parameters():
         yield parameter.name, _make_weight(parameter, seed)
 
@@ -84,10 +79,12 @@ def sum_weights(case: Case, session: Session) -> float:
     not hold on all ranks; and, after a warning, if the framework fails to read them.
     """
     axes = case.axes
-    is_common = axes.mode == TRAIN and case.world_size > 1
-    if axes.gradient_sync in (SHARDED, PARAMETER_SERVER) or session.parameter_count > MOST_SUMMED:
-        is_common = False
-    if not is_common:
+    if (
+        axes.mode != TRAIN
+        or case.world_size == 1
+        or axes.gradient_sync in (SHARDED, PARAMETER_SERVER)
+        or session.parameter_count > MOST_SUMMED
+    ):
         return 0.0
     try:
         weights = session.read_weights().values()

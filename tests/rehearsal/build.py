@@ -1,7 +1,5 @@
 """An environment's CUDA wheels -> stub libraries of NVIDIA's, for rehearsals without a GPU.
 
-    python tests/rehearsal/build.py ENVIRONMENT FOLDER
-
 Each stub has the name and all functions of the real library. Those in `libraries/` are written by
 hand; the others are read from the wheel, and either succeed without doing anything, if that is
 enough, or fail and print that on stderr. A major version that `LIBRARIES` does not name is refused.
@@ -10,7 +8,6 @@ enough, or fail and print that on stderr. A major version that `LIBRARIES` does 
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,7 +65,7 @@ LIBRARIES = (
         ("cublas_lt.c",),
         error=15,
         is_versioned=True,
-        quiet=r"cublasLt(Destroy|\w+SetAttribute)",
+        quiet=r"cublasLt\w*(Destroy|SetAttribute)",
     ),
     Library(
         "libcublas.so.13",
@@ -238,7 +235,3 @@ def write_others(library: Library, names: list[str]) -> str:
             body = f'rehearsal_refuse("{name}"); return {library.error};'
         lines.append(f"long {name}(void) {{ {body} }}")
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(*build(Path(sys.argv[1]), Path(sys.argv[2]), LIBRARIES), sep="\n")

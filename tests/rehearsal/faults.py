@@ -26,11 +26,6 @@ def read_the_loss():
     add_to_step(lambda self: self._loss.item())
 
 
-def copy_from_pageable_memory():
-    pageable = torch.zeros(1024)
-    add_to_step(lambda self: pageable.to(self._device, non_blocking=True))
-
-
 def do_not_pin_batches():
     session.TorchSession.stage = lambda self, batch: session.make_tensors(batch, self._types)
 
@@ -54,14 +49,6 @@ def leave_autocast_off():
     session.AUTOCAST_TYPES = {}
 
 
-def cast_to_the_other_type():
-    types = session.AUTOCAST_TYPES
-    session.AUTOCAST_TYPES = {
-        "amp-bf16": types["amp-fp16"],
-        "amp-fp16": types["amp-bf16"],
-    }
-
-
 def leave_tf32_as_torch_has_it():
     session.allow_tf32 = lambda is_allowed: None
 
@@ -72,9 +59,8 @@ def always_allow_tf32():
 
 
 def do_not_fuse_the_optimizer():
-    adamw, sgd = torch.optim.AdamW, torch.optim.SGD
+    adamw = torch.optim.AdamW
     torch.optim.AdamW = lambda groups, fused, **options: adamw(groups, foreach=True, **options)
-    torch.optim.SGD = lambda groups, fused, **options: sgd(groups, foreach=True, **options)
 
 
 def attend_by_plain_products():
@@ -101,10 +87,6 @@ def send_parts_in_another_type():
 
 def average_each_batch():
     session.TorchSession.accumulate = lambda self: self._backpropagate()
-
-
-def drive_the_first_gpu():
-    session.choose_device = lambda case, rank_info: torch.device("cuda", 0)
 
 
 def leave_something_on_the_first_gpu():

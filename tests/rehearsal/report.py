@@ -48,7 +48,7 @@ def describe_step(ranks: Sequence[Rank]) -> str:
 
 
 def join_counts(counts: Mapping[str, int]) -> str:
-    """Format counts as "52 XLA f32 HIGHEST, 1 cuDNN f32 HIGHEST", or "-" for none."""
+    """Format counts as "4 product, 1 wait", or "-" for none."""
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "-"
 
 

@@ -16,20 +16,17 @@ SELF_CHECKS = {
         break_on_purpose("do not wait for inference", "resnet50", "fp32", "val"),
     ),
     "copies": (
-        break_on_purpose("copy from pageable memory", "resnet50", "amp-bf16"),
         break_on_purpose("do not pin batches", "bert", "amp-bf16", "host"),
         break_on_purpose("copy on the stream of the steps", "vit", "amp-bf16", "host"),
     ),
     "memory": (break_on_purpose("give memory back", "bert", "bf16"),),
     "kernels": (
         break_on_purpose("do not fuse the optimizer", "bert", "amp-bf16"),
-        break_on_purpose("do not fuse the optimizer", "resnet50", "fp32"),
         break_on_purpose("attend by plain products", "bert", "amp-fp16"),
     ),
     "numbers": (
         break_on_purpose("leave autocast off", "bert", "amp-bf16"),
         break_on_purpose("leave autocast off", "resnet50", "amp-fp16", "val"),
-        break_on_purpose("cast to the other type", "bert", "amp-fp16"),
         break_on_purpose("leave tf32 as torch has it", "resnet50", "fp32"),
         break_on_purpose("leave tf32 as torch has it", "bert", "tf32"),
         break_on_purpose("always allow tf32", "bert", "fp32"),
@@ -41,10 +38,7 @@ SELF_CHECKS = {
     ),
     "known": (break_on_purpose("call what is not known", "bert", "fp32"),),
     "alike": (break_on_purpose("do more in each step", "bert", "fp32"),),
-    "device": (
-        break_on_purpose("drive the first gpu", "resnet50", "fp32", ranks=2),
-        break_on_purpose("leave something on the first gpu", "bert", "fp32", ranks=2),
-    ),
+    "device": (break_on_purpose("leave something on the first gpu", "bert", "fp32", ranks=2),),
 }
 
 # faults of TensorFlow 2 for the check "numbers"; its own default is TF32

@@ -40,22 +40,6 @@ def horovod_synthetic(size: int, steps: int) -> None:
     show(f"Total img/sec on {ranks} CPU(s): {mean * ranks:.1f} +-0.1")
 
 
-def tf_cnn_benchmarks(size: int, steps: int) -> None:
-    """Print as TensorFlow's tf_cnn_benchmarks.py, one device."""
-    print("TensorFlow:  1.15\nModel:       resnet50_v1.5\nDataset:     imagenet (synthetic)")
-    print(f"Mode:        training\nBatch size:  {size} global\n             {size} per device")
-    print(f"Num batches: {steps}\nVariables:   parameter_server\nDone warm up")
-    print("Step\tImg/sec\ttotal_loss")
-    total = 0.0
-    for step, seconds, loss in train(size, range(1, steps + 1)):
-        total += seconds
-        if step == 1 or step % 10 == 0:
-            print(
-                f"{step}\timages/sec: {size * step / total:.1f} +/- 0.1 (jitter = 0.1)\t{loss:.3f}"
-            )
-    print(f"{'-' * 64}\ntotal images/sec: {size * steps / total:.2f}\n{'-' * 64}")
-
-
 def pytorch_examples(size: int, steps: int) -> None:
     """Print as the imagenet/main.py of PyTorch's examples with --dummy."""
     print("=> creating model 'resnet50'\n=> Dummy data is used!")
@@ -72,17 +56,6 @@ def nanogpt(size: int, steps: int) -> None:
     print("Overriding: block_size = 32\ntokens per iteration will be: 256\ncompiling the model...")
     for step, seconds, loss in train(size, range(steps + 1)):
         print(f"iter {step}: loss {loss:.4f}, time {seconds * 1000:.2f}ms, mfu -100.00%")
-
-
-def hf_trainer(size: int, steps: int) -> None:
-    """Print as a script with the Trainer of Hugging Face transformers."""
-    print(f"***** Running training *****\n  Instantaneous batch size per device = {size}")
-    print(f"  Total train batch size (w. parallel, distributed & accumulation) = {size}")
-    print(f"  Gradient Accumulation steps = 1\n  Total optimization steps = {steps}")
-    total = sum(seconds for _, seconds, _ in train(size, range(steps)))
-    print("{'loss': 1.0, 'grad_norm': 1.0, 'learning_rate': 0.0, 'epoch': 1.0}")
-    rates = f"'train_samples_per_second': {size * steps / total:.3f}, 'train_steps_per_second': 1.0"
-    print(f"{{'train_runtime': {total:.4f}, {rates}, 'train_loss': 1.0, 'epoch': 1.0}}")
 
 
 if __name__ == "__main__":

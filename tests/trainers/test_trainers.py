@@ -13,7 +13,7 @@ BATCH_SIZE, STEPS = 8, 60
 MATRIX = """\
 {ours}
 [axes]
-framework = "{framework}"
+framework = "pytorch"
 topology = "{topology}"
 batch_size_per_device = {size}
 script = "mine"
@@ -30,23 +30,21 @@ command = "python '{path}' {name} {{{{ batch_size_per_device }}}} {steps}"
 
 
 @pytest.mark.parametrize(
-    ("name", "model", "framework", "topology", "steps"),
+    ("name", "model", "topology", "steps"),
     [
-        ("horovod_synthetic", "", "pytorch", "1n2g", STEPS),
-        ("tf_cnn_benchmarks", "", "tensorflow1", "1n1g", STEPS),
+        ("horovod_synthetic", "", "1n2g", STEPS),
         # without an end
-        ("pytorch_examples", "", "pytorch", "1n1g", ""),
-        ("nanogpt", "gpt2-124m", "pytorch", "1n1g", STEPS),
-        ("hf_trainer", "bert-large", "pytorch", "1n1g", STEPS),
+        ("pytorch_examples", "", "1n1g", ""),
+        ("nanogpt", "gpt2-124m", "1n1g", STEPS),
     ],
 )
-def test_script_runs_from_matrix_to_report(tmp_path, name, model, framework, topology, steps):
+def test_script_runs_from_matrix_to_report(tmp_path, name, model, topology, steps):
     ours = "" if model else 'model.name = "resnet50"'
     launch = "per-rank" if topology == "1n2g" else "single"
     values = {"ours": ours, "size": BATCH_SIZE, "path": SCRIPTS, "launch": launch, "steps": steps}
-    matrix = MATRIX.format(name=name, model=model, framework=framework, topology=topology, **values)
+    matrix = MATRIX.format(name=name, model=model, topology=topology, **values)
     (tmp_path / "matrix.toml").write_text(matrix, encoding="utf-8")
-    venv = f"environments.{framework}.venv={ENVIRONMENTS / 'pytorch'}"
+    venv = f"environments.pytorch.venv={ENVIRONMENTS / 'pytorch'}"
     options = ["--set", venv, "--set", "max_devices_per_node=2"]
     done = run_tool(["submit", "matrix.toml", "--site", "local", "--wait", *options], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,7 +7,7 @@ import pytest
 
 from dlperf_slurm.worker.models import llama, vit
 from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.weights import make_weights
+from dlperf_slurm.worker.weights import generate_weights
 
 torch = pytest.importorskip("torch", reason="run by `make test-transformers`")
 transformers = pytest.importorskip("transformers", reason="run by `make test-transformers`")
@@ -104,7 +104,7 @@ def load_theirs(model, weights, tied=()):
 
 def build_ours(builder, definition):
     built = builder.Model(definition)
-    load_weights(built, make_weights(definition, SEED).items())
+    load_weights(built, generate_weights(definition, SEED))
     return built.eval()
 
 
@@ -119,7 +119,7 @@ def build_ours(builder, definition):
 )
 def test_llama_has_the_logits_of_hugging_face(changes):
     definition = llama.Definition(**{**SMALL_LLAMA, **changes})
-    weights = make_weights(definition, SEED)
+    weights = dict(generate_weights(definition, SEED))
     theirs = load_theirs(
         transformers.LlamaForCausalLM(describe_llama(definition)),
         {rename(name, LLAMA_NAMES): values for name, values in weights.items()},
@@ -134,7 +134,7 @@ def test_llama_has_the_logits_of_hugging_face(changes):
 @pytest.mark.parametrize("changes", [{}, {"image_size": 48, "heads": 8}])
 def test_vit_has_the_logits_of_hugging_face(changes):
     definition = vit.Definition(**{**SMALL_VIT, **changes})
-    weights = make_weights(definition, SEED)
+    weights = dict(generate_weights(definition, SEED))
     theirs = load_theirs(
         transformers.ViTForImageClassification(describe_vit(definition)),
         {rename(name, VIT_NAMES): values for name, values in weights.items()},

@@ -15,7 +15,7 @@ from dlperf_slurm.worker.attempt import describe_compilation
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.weights import make_weights
+from dlperf_slurm.worker.weights import generate_weights
 
 jax = pytest.importorskip("jax", reason="needs JAX: dlperf-slurm env create jax")
 numpy = pytest.importorskip("numpy")
@@ -88,7 +88,7 @@ def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(mo
         running.step()
     assert running._state.loss_scale.scale == 2.0**58
     assert running._state.optimizer["step"] == 0
-    for name, values in make_weights(sessions.make_definition(case), case.seed).items():
+    for name, values in generate_weights(sessions.make_definition(case), case.seed):
         assert numpy.array_equal(running._state.weights[name], values)
 
 

@@ -43,7 +43,6 @@ from dlperf_slurm.worker.nodes.links import find_port_problems
 from dlperf_slurm.worker.nodes.prepare import prepare_node
 
 ON_GPUS = vary(attempts.CASE, device="cuda", topology="1n2g")
-REASON = "<{0}><{0}_hw_slowdown>{1}</{0}_hw_slowdown><{0}_gpu_idle>Active</{0}_gpu_idle></{0}>"
 GPU = """
 <gpu id="00000000:{bus}:00.0">
  <uuid>GPU-{bus}</uuid>
@@ -196,55 +195,37 @@ def amd_programs(programs, monkeypatch):
     return programs
 
 
-def list_amd_gpus(told, is_wrapped):
-    rows = [{"gpu": number, "link_status": "N/A", **one} for number, one in enumerate(told)]
-    return json.dumps({"gpu_data": rows} if is_wrapped else rows, indent=4)
-
-
-@pytest.mark.parametrize("is_wrapped", [False, True])
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        ({"width": 16, "speed": 32}, None),
-        ({"width": 8, "speed": 32}, ("GPU 1", "8 lanes", "16")),
-        ({"width": 16, "speed": 2.5}, None),
-        ({"width": 16, "speed": 16, "busy": 90}, ("GPU 1", "busy", "16 GT/s", "32")),
+        ({}, None),
+        ({"width": 8}, ("GPU 1", "8 lanes", "16")),
+        ({"speed": 2.5}, None),
+        ({"speed": 16, "busy": 90}, ("GPU 1", "busy", "16 GT/s", "32")),
+        ({"links": ["U", "D", "D", "X"]}, ("GPU 1", "2 xGMI links down", "1 up")),
+        ({"links": ["U/U", "SELF", "U/D"]}, ("GPU 1", "1 xGMI links down", "3 up")),
+        ({"links": "N/A"}, None),
     ],
 )
-def test_amd_gpu_whose_pcie_link_is_below_its_own_is_named(amd_programs, second, words, is_wrapped):
-    bus = {"max_pcie_width": 16, "max_pcie_speed": {"value": 32, "unit": "GT/s"}}
-    now = [
-        {
-            "usage": {"gfx_activity": {"value": one.get("busy", 0), "unit": "%"}},
-            "pcie": {"width": one["width"], "speed": {"value": one["speed"], "unit": "GT/s"}},
-        }
-        for one in ({"width": 16, "speed": 32}, second)
-    ]
-    full, measured = (list_amd_gpus(one, is_wrapped) for one in ([{"bus": bus}] * 2, now))
-    script = f"[ $1 = static ] && echo '{full}' || echo '{measured}'"
-    write_program(amd_programs, "amd-smi", f"echo 'WARNING: no group render' >&2\n{script}")
-    problems, unknown = check(links=True)
-    assert unknown == []
-    assert len(problems) == (words is not None)
-    for problem in problems:
-        assert_problem(problem, says=words)
-
-
-@pytest.mark.parametrize(
-    ("links", "words"),
-    [
-        (["U", "N/A", "U", "X"], None),
-        (["U", "D", "D", "X"], ("GPU 1", "2 xGMI links down", "1 up")),
-        (["U/U", "SELF", "U/D"], ("GPU 1", "1 xGMI links down", "3 up")),
-        ("N/A", None),
-    ],
-)
-def test_amd_gpu_with_xgmi_links_that_are_down_is_named(amd_programs, links, words):
-    rows = [{"gpu": 0, "link_status": ["U", "U"]}, {"gpu": 1, "link_status": links}]
-    told = json.dumps({"cpu_data": [{"cpu": 0}], "link_status": rows})
-    pcie = '[{"gpu": 0, "bus": {"max_pcie_width": 16}, "pcie": {"width": 16}}]'
-    script = f"[ $1 = xgmi ] && echo '{told}' || echo '{pcie}'"
-    write_program(amd_programs, "amd-smi", script)
+def test_amd_gpu_with_a_slow_or_narrow_or_missing_link_is_named(amd_programs, second, words):
+    sound = {"width": 16, "speed": 32, "busy": 0, "links": ["U", "N/A", "U", "X"]}
+    static, metric, xgmi = [], [], []
+    for number, gpu in enumerate((sound, {**sound, **second})):
+        speed = {"value": gpu["speed"], "unit": "GT/s"}
+        use = {"gfx_activity": {"value": gpu["busy"], "unit": "%"}}
+        most = {"max_pcie_width": 16, "max_pcie_speed": {"value": 32, "unit": "GT/s"}}
+        static.append({"gpu": number, "bus": most})
+        metric.append(
+            {"gpu": number, "usage": use, "pcie": {"width": gpu["width"], "speed": speed}}
+        )
+        xgmi.append({"gpu": number, "link_status": gpu["links"]})
+    # a list, or in an object
+    answers = {"static": static, "metric": {"gpu_data": metric}}
+    answers["xgmi"] = {"cpu_data": [{"cpu": 0}], "link_status": xgmi}
+    lines = [f"[ $1 = {name} ] && echo '{json.dumps(told)}'" for name, told in answers.items()]
+    write_program(
+        amd_programs, "amd-smi", "\n".join(["echo 'WARNING: no render' >&2", *lines, ":"])
+    )
     problems, unknown = check(links=True)
     assert unknown == []
     assert len(problems) == (words is not None)
@@ -355,12 +336,13 @@ def test_limits_below_those_of_the_site_are_problems(monkeypatch):
 
 def test_counters_of_former_drivers_are_read():
     volatile = "<volatile><double_bit><register_file>1</register_file><total>3</total></double_bit>"
-    gpus = read_gpus(
+    (gpu,) = read_gpus(
         f"<nvidia_smi_log><gpu><ecc_errors>{volatile}</volatile></ecc_errors>"
-        f"{REASON.format('clocks_throttle_reasons', 'Active')}</gpu></nvidia_smi_log>"
+        "<clocks_throttle_reason_hw_slowdown>Active</clocks_throttle_reason_hw_slowdown>"
+        "</gpu></nvidia_smi_log>"
     )
-    found = [checks.find_ecc_problem(gpu) for gpu in gpus]
-    assert found == ["GPU 0 has 3 uncorrectable ECC errors"]
+    assert checks.find_ecc_problem(gpu) == "GPU 0 has 3 uncorrectable ECC errors"
+    assert checks.find_clock_problem(gpu) == "clocks of GPU 0 are throttled: hw_slowdown"
 
 
 @pytest.mark.parametrize(
@@ -371,7 +353,6 @@ def test_counters_of_former_drivers_are_read():
         # behind what is no device CUDA sees no other
         ("0,7,1", ["1 of 2 GPUs respond"]),
         ("0,-1,1", ["1 of 2 GPUs respond"]),
-        ("2,7", ["1 of 2 GPUs respond"]),
         ("", ["0 of 2 GPUs respond"]),
     ],
 )
@@ -473,8 +454,8 @@ HAS_RECOVERED = "NVRM: Xid (PCI:0000:18:00): 154, GPU recovery action changed fr
         (f"[ 1000.5][ T1234] {OFF_THE_BUS}", ["79"]),
         (OFF_THE_BUS.replace("PCI:", ""), ["79"]),
         # by the catalogue: contained, remapped, nothing to be done
-        *((OFF_THE_BUS.replace("79", xid), []) for xid in ("61", "63", "92", "94", "121")),
-        *((OFF_THE_BUS.replace("79", xid), [xid]) for xid in ("46", "54", "109", "151", "158")),
+        *((OFF_THE_BUS.replace("79", xid), []) for xid in ("63", "94", "121")),
+        *((OFF_THE_BUS.replace("79", xid), [xid]) for xid in ("46", "109", "158")),
         (OFF_THE_BUS.replace("79", "145, RLW Nonfatal"), []),
         (OFF_THE_BUS.replace("79", "144, SAW Fatal"), ["144"]),
         (f"{NEEDS_RESET} (GPU Reset Required)", ["154"]),
@@ -487,24 +468,17 @@ def test_xid_errors_count_by_the_catalogue_and_what_their_message_says(log, xids
     assert [problem.split()[1] for problem in find_xids(log, 3600.0, 1100.0)] == xids
 
 
-def test_kernel_log_that_may_not_be_read_is_told_and_no_problem(programs):
-    write_program(programs, "dmesg", "echo 'dmesg: Operation not permitted' >&2; exit 1")
-    problems, unknown = check(xid_hours=24.0)
-    assert problems == []
-    (reason,) = unknown
-    assert_problem(reason, says=("Xid", "dmesg: Operation not permitted"))
-
-
 def test_kernel_log_is_read_by_journalctl_if_dmesg_is_forbidden(programs):
-    write_program(programs, "dmesg", "exit 1")
+    write_program(programs, "dmesg", "echo 'dmesg: Operation not permitted' >&2; exit 1")
     entry = f"[    1.000001] n1 kernel: {OFF_THE_BUS}"
     write_program(programs, "journalctl", f"echo '{entry}'")
     problems, unknown = check(xid_hours=10**6)
     assert (problems, unknown) == (["Xid 79 of the GPU at 0000:18:00"], [])
     # what it prints to users who may see their own messages alone
     write_program(programs, "journalctl", "echo '-- No entries --'")
-    problems, unknown = check(xid_hours=24.0)
-    assert problems == [] != unknown
+    problems, (reason,) = check(xid_hours=24.0)
+    assert problems == []
+    assert_problem(reason, says=("Xid", "dmesg: Operation not permitted"))
 
 
 def test_memory_that_is_not_free_is_a_problem():

@@ -1,7 +1,6 @@
 """Tests of what is particular to the OneFlow adapter, with the real OneFlow."""
 
 import os
-import warnings
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ from support.cases import vary
 from dlperf_slurm.worker import nvml
 from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.out_of_memory import is_out_of_memory
 from dlperf_slurm.worker.parity import compute_difference
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import ADAMW
@@ -74,31 +71,6 @@ def test_batch_normalization_on_the_cpu_is_as_exact_as_float32():
     numpy.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_graph_trains_as_before_when_gradients_and_evaluation_come_between(model):
-    case = make_case(model, compiler="graph")
-    running = sessions.start(case)
-    running.step()
-    running.evaluate_loss()
-    if not load_model(model).HAS_BATCH_STATISTICS:
-        # it would update the running statistics once more
-        running.compute_gradients()
-    losses = []
-    for _ in range(2):
-        running.step()
-        losses.append(running.read_loss())
-    assert losses == sessions.take_losses(case, 3)[1:]
-
-
-def test_autocast_does_nothing_on_the_cpu():
-    """Test why precision 'amp-bf16' is refused on the CPU."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        autocast = flow.autocast("cpu", flow.bfloat16)
-    with autocast:
-        assert flow.matmul(flow.ones(2, 3), flow.ones(3, 2)).dtype == flow.float32
-
-
 def test_rank_with_one_cpu_does_not_use_two():
     case = make_case("resnet50", cpus_per_rank=1, model_parameters={"image_size": 64})
     # OneFlow sets its number of threads at import
@@ -138,12 +110,6 @@ def test_graph_averages_the_gradients_of_two_ranks(model, tmp_path):
     is_adamw = sessions.make_definition(case).make_rule(1).name == ADAMW
     assert parity.updates.relative < (1e-4 if is_adamw else 1e-5)
     assert parity.ranks.relative == 0.0
-
-
-def test_wrong_shape_is_not_out_of_memory():
-    with pytest.raises(RuntimeError) as caught:
-        flow.matmul(flow.ones(2, 3), flow.ones(2, 3))
-    assert not is_out_of_memory(caught.value, ADAPTER.OUT_OF_MEMORY)
 
 
 @pytest.mark.parametrize("compiler", ["none", "graph"])

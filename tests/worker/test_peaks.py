@@ -51,10 +51,12 @@ def test_frameworks_that_are_measured_are_frameworks():
         load_operations("mxnet").make_product(PeakSettings("cpu", "bf16", 1), 64)
 
 
-def test_size_is_the_one_with_the_best_rate_until_a_product_takes_long():
-    # the larger one takes sixteen times as long for eight times the work
-    assert find_best_size(lambda size: make_sleep(0.02 * (size / 512) ** 4)) == 512
+def test_size_is_the_one_with_the_best_rate_until_a_product_takes_long(monkeypatch):
+    # the larger one takes 64 times as long for eight times the work
+    assert find_best_size(lambda size: make_sleep(0.005 * (size / 512) ** 6)) == 512
     asked = []
+    # on a busy machine
+    monkeypatch.setattr("dlperf_slurm.worker.peaks.device_peak.SEARCH_SECONDS", 10.0)
     find_best_size(lambda size: asked.append(size) or make_sleep(0.11 if size == 2048 else 0.001))
     assert asked == [512, 1024, 2048]
 
@@ -102,32 +104,30 @@ def test_what_goes_wrong_is_told_in_its_last_line(monkeypatch, tmp_path):
     assert peak == DevicePeak("n1", problem="the measurement failed: RuntimeError: no such luck")
 
 
-def test_peak_is_shared_by_what_runs_in_one_allocation_on_one_node(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "host", "environ", "is_shared"),
+    [
+        ({"repeat": 2}, "n1", JOB, True),
+        ({"precision": "bf16"}, "n1", JOB, False),
+        ({"framework": "jax"}, "n1", JOB, False),
+        ({}, "n2", JOB, False),
+        ({}, "n1", {"DLPERF_SLURM_JOB_ID": "local-1-2@n1"}, False),
+    ],
+)
+def test_peak_is_shared_by_what_computes_alike_in_one_allocation_on_one_node(
+    tmp_path, changes, host, environ, is_shared
+):
     folder = tmp_path / "cases" / "c" / "r1" / "a1" / "s0"
     root, path = find_shared_file(attempts.CASE, "n1", folder, JOB)
     assert (root, path.parent) == (tmp_path, tmp_path / SHARED_DIR)
-    again = find_shared_file(vary(attempts.CASE, repeat=2), "n1", folder / "trials" / "8", JOB)
-    assert again == (root, path)
-    # outside of a job, or of a run
-    assert find_shared_file(attempts.CASE, "n1", folder, {}) is None
+    other = vary(attempts.CASE, **changes)
+    found = find_shared_file(other, host, folder / "trials" / "8", environ)
+    assert (found == (root, path)) is is_shared
+
+
+def test_peak_outside_of_a_job_or_a_run_is_not_shared(tmp_path):
+    assert find_shared_file(attempts.CASE, "n1", tmp_path / "cases" / "c" / "r1", {}) is None
     assert find_shared_file(attempts.CASE, "n1", tmp_path / "a1", JOB) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "host", "environ"),
-    [
-        ({"precision": "bf16"}, "n1", JOB),
-        ({"framework": "jax"}, "n1", JOB),
-        ({}, "n2", JOB),
-        ({}, "n1", {"DLPERF_SLURM_JOB_ID": "local-1-2@n1"}),
-    ],
-)
-def test_other_numbers_framework_node_or_allocation_have_a_peak_of_their_own(
-    tmp_path, changes, host, environ
-):
-    folder = tmp_path / "cases" / "c"
-    first = find_shared_file(attempts.CASE, "n1", folder, JOB)
-    assert find_shared_file(vary(attempts.CASE, **changes), host, folder, environ) != first
 
 
 def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path, code_dir, mpi, monkeypatch):

@@ -56,14 +56,6 @@ def test_adam_moves_by_its_learning_rate_whatever_the_gradients_size():
     assert weights == {"matrix": 2.0 * (1 - 1e-4 * 0.01), "vector": 2.0}
 
 
-@pytest.mark.parametrize(("name", "definition"), [("resnet50", RESNET50), ("bert", BERT)])
-def test_sgd_has_no_memory(name, definition):
-    optimizer = make_optimizer(make_case(name, 4, optimizer="sgd"), definition)
-    weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 0.5), 2)
-    assert weights["vector"] == pytest.approx(2.0 - 2 * 1e-2 * 0.5)
-    assert weights["matrix"] == pytest.approx(2.0 * (1 - 1e-2 * definition.RULE.weight_decay) ** 2)
-
-
 @pytest.mark.parametrize(
     ("precision", "optimizer", "start", "expected"),
     [

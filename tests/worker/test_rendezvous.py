@@ -90,15 +90,7 @@ def test_variables_of_the_launcher_give_the_place(launcher, launch, alone):
     assert read_rank_environment(launcher, {**variables, **alone}).first_host == LOOPBACK
 
 
-@pytest.mark.parametrize(
-    ("launcher", "name"),
-    [
-        (SLURM, "SLURM_PROCID"),
-        (SLURM, "SLURM_NTASKS"),
-        (SLURM, "SLURM_STEP_NODELIST"),
-        (TORCHRUN, "RANK"),
-    ],
-)
+@pytest.mark.parametrize(("launcher", "name"), [(SLURM, "SLURM_PROCID"), (TORCHRUN, "RANK")])
 def test_variable_that_the_launcher_did_not_set_is_named(launcher, name):
     variables = {key: value for key, value in VARIABLES[launcher].items() if key != name}
     with pytest.raises(PlacementError, match=name):
@@ -142,28 +134,6 @@ def make_tcp_pair():
         return socket.create_connection(listener.getsockname()), listener.accept()[0]
 
 
-def connect(first_secret=SECRET, second_secret=SECRET):
-    """Return the two ends of a connection."""
-    here, there = make_tcp_pair()
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(Channel, here, first_secret, True)
-        second = pool.submit(Channel, there, second_secret, False)
-        return first.result(), second.result()
-
-
-def test_values_arrive_as_they_were_sent():
-    first, second = connect()
-    first.open()
-    second.open()
-    array = numpy.arange(100000.0).reshape(2, -1)
-    first.send(("values", {"a": (1, None, "x")}))
-    assert second.receive() == ("values", {"a": (1, None, "x")})
-    sender = threading.Thread(target=second.send, args=(array,))
-    sender.start()
-    assert (first.receive() == array).all()
-    sender.join()
-
-
 class Trap:
     """Makes a folder where its pickle is read."""
 
@@ -182,10 +152,13 @@ class Unreadable:
 
 
 def test_pickle_of_a_peer_with_another_secret_is_not_read(tmp_path):
-    first, second = connect(SECRET, OTHER_SECRET)
-    second.send(Trap(str(tmp_path / "sprung")))
+    here, there = make_tcp_pair()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Channel, here, SECRET, True)
+        second = pool.submit(Channel, there, OTHER_SECRET, False)
+    second.result().send(Trap(str(tmp_path / "sprung")))
     with pytest.raises(AuthenticationError):
-        first.receive()
+        first.result().receive()
     assert not (tmp_path / "sprung").exists()
 
 
@@ -249,8 +222,7 @@ def test_ranks_meet_where_another_program_holds_a_port(launch):
     assert [one.hosts for one in met] == [[socket.gethostname()] * 3] * 3
 
 
-@pytest.mark.parametrize("count", [3, 30])
-@pytest.mark.parametrize("is_trickling", [False, True])
+@pytest.mark.parametrize(("count", "is_trickling"), [(3, False), (30, True)])
 def test_strangers_who_connect_first_hold_up_nobody(launch, monkeypatch, count, is_trickling):
     """None of them is waited for, nor is there an end of threads and files for more of them."""
     monkeypatch.setattr("dlperf_slurm.worker.rendezvous.connections.MAX_PENDING", 10)
@@ -427,12 +399,9 @@ def test_more_figures_than_mpi_can_count_are_refused():
 
 
 ROWS_BY_MPI = """
-import numpy
 from dlperf_slurm.worker.rendezvous.communicators import MpiWorld
 world = MpiWorld()
 rows = world.gather_rows([world.rank + step / 4 for step in range(5)])
-missing = world.gather_rows([float("nan"), 1.0])
-none = world.gather_rows([])
 try:
     world.gather_rows([1.0] * (1 + world.rank))
 except ValueError as error:
@@ -440,10 +409,9 @@ except ValueError as error:
 else:
     raise AssertionError("different numbers of figures were gathered")
 if world.rank == 0:
-    print(rows.dtype, rows.tolist() == [[r + s / 4 for s in range(5)] for r in range(world.size)])
-    print(none.shape, numpy.isnan(missing).sum())
+    print(rows.dtype, rows.tolist())
 else:
-    assert rows is None and none is None
+    assert rows is None
 """
 
 
@@ -454,7 +422,7 @@ def test_ranks_of_mpi_fill_one_array():
     env = attempts.make_environment(CHECKOUT)
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["float64 True", "(2, 0) 2"]
+    assert done.stdout == "float64 [[0.0, 0.25, 0.5, 0.75, 1.0], [1.0, 1.25, 1.5, 1.75, 2.0]]\n"
 
 
 class TwoHosts:
@@ -500,23 +468,15 @@ def test_suffix_stands_behind_the_short_name(monkeypatch):
 @pytest.mark.parametrize(
     ("joining", "other", "message"),
     [
-        (
-            RendezvousSettings(interface="no-such0"),
-            ("10.9.0.2", ""),
-            r"n1\.cluster: .*'no-such0' .*IPv4",
-        ),
-        (
-            RendezvousSettings(host_suffix=" no"),
-            ("10.9.0.2", ""),
-            r"n1\.cluster: host name 'n1 no'",
-        ),
+        ({"interface": "no-such0"}, ("10.9.0.2", ""), r"n1\.cluster: .*'no-such0' .*IPv4"),
+        ({"host_suffix": " no"}, ("10.9.0.2", ""), r"n1\.cluster: host name 'n1 no'"),
         # where this host has it, and the other has not
-        (RendezvousSettings(interface="lo"), ("", "n2: it has none"), "n2: it has none"),
+        ({"interface": "lo"}, ("", "n2: it has none"), "n2: it has none"),
     ],
 )
 def test_network_that_a_host_lacks_is_told_on_all_ranks(joining, other, message):
     with pytest.raises(PlacementError, match=message):
-        choose_network(PLACEMENT, TwoHosts(other), joining)
+        choose_network(PLACEMENT, TwoHosts(other), RendezvousSettings(**joining))
 
 
 def test_ranks_of_one_host_need_no_network():

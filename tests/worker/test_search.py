@@ -309,19 +309,3 @@ def test_largest_batch_of_two_ranks_is_measured_by_both(attempt):
     assert (attempt.exit_code, record.status) == (0, OK)
     assert [rank.peak_memory_bytes for rank in record.ranks] == [24 * MIB, 24 * MIB]
     assert list_trials(record) == [8, 16, -32, 24]
-
-
-@pytest.mark.integration
-def test_termination_leaves_no_process(attempt, tmp_path):
-    process = subprocess.Popen(
-        attempt.make_search_command(),
-        cwd=str(attempt.path),
-        env=attempt.make_environment(wait_for=tmp_path / "never"),
-        stderr=subprocess.DEVNULL,
-    )
-    trial = attempt.path / "trials" / "b8"
-    attempts.await_that(lambda: len(list(trial.glob("pid-*"))) == 2)
-    pids = [int(path.read_text()) for path in trial.glob("pid-*")]
-    process.terminate()
-    assert process.wait(DEADLINE_SECONDS) == 143
-    attempts.await_that(lambda: not any(map(attempts.is_running, pids)))

@@ -54,10 +54,7 @@ def test_what_is_folded_is_read_as_what_was_not(start):
     found = read_details(start, LIMITS, start.parent)["step_seconds.npy"]
     assert found.where == str(start / DETAILS_FILE / "step_seconds.npy")
     assert (parse_array(*found) == SECONDS).all()
-
-
-def test_container_opens_in_numpy_by_the_names_of_its_arrays(start):
-    pack_sidecars(start, CASE)
+    # by the names of its arrays
     with numpy.load(str(start / DETAILS_FILE)) as details:
         assert (details["step_seconds"] == SECONDS).all()
         assert json.loads(details["nodes/n2.json"].decode()) == {"name": "nodes/n2.json"}

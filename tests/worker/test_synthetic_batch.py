@@ -39,27 +39,6 @@ def test_joined_batch_of_three_ranks_is_one_ranks_batch_three_times_as_large(def
         assert numpy.array_equal(values, numpy.concatenate([part[name] for part in parts]))
 
 
-def test_sequences_are_int64_inside_the_vocabulary():
-    batch = make_batch(SMALL_BERT, 500, 0, 0)
-    assert {name: values.shape for name, values in batch.items()} == {
-        "input_ids": (500, 16),
-        "token_type_ids": (500, 16),
-        "masked_positions": (500, 5),
-        "masked_ids": (500, 5),
-        "next_sentence_labels": (500,),
-    }
-    assert {str(values.dtype) for values in batch.values()} == {"int64"}
-    for name in ("input_ids", "masked_ids"):
-        assert batch[name].min() >= 0
-        assert batch[name].max() == 199
-    assert set(batch["next_sentence_labels"]) == {0, 1}
-    # the second half is the second sentence
-    assert batch["token_type_ids"].tolist() == [[0] * 8 + [1] * 8] * 500
-    # ascending without repeats after the first token
-    assert (numpy.diff(batch["masked_positions"], axis=1) > 0).all()
-    assert set(batch["masked_positions"].ravel()) == set(range(1, 16))
-
-
 def test_exactly_the_masked_positions_read_as_the_mask():
     definition = bert.Definition(vocabulary_size=10**6)
     batch = make_batch(definition, 2, 0, 0)

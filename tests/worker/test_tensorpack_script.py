@@ -1,13 +1,10 @@
 """tensorpack's trainers for real, in the environment of tensorflow1: what their logs measured."""
 
-import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from support import sessions
+from support import attempts, sessions
 
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.logs.runs import ImportOptions, import_log
@@ -33,7 +30,7 @@ COMMAND = [
 def run(folder, command, **changed_env):
     """(exit code, path of all that it wrote)."""
     log = folder / "log"
-    env = dict(os.environ, PYTHONPATH=str(sessions.CHECKOUT), **changed_env)
+    env = {**attempts.make_environment(sessions.CHECKOUT), **changed_env}
     with log.open("wb") as file:
         done = subprocess.run(
             command, cwd=str(folder), env=env, stdout=file, stderr=subprocess.STDOUT, timeout=300
@@ -68,16 +65,8 @@ def test_trains_and_its_log_is_read(update, data, devices, tmp_path):
 
 def test_processes_of_horovod_write_one_log(tmp_path):
     pytest.importorskip("horovod", reason="dlperf-slurm env create tensorflow1 --horovod")
-    mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or "mpirun"
-    launch = [mpirun, "-np", "2", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
-    # root, as containers and test machines are
-    names = ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"]
-    allowed = {name + end: "1" for name in names for end in ("", "_CONFIRM")}
     options = ["--update", "horovod", "--data", "python-queue"]
-    # a rank that waits gives its core away
-    code, log = run(
-        tmp_path, [*launch, *COMMAND, *options], OMPI_MCA_mpi_yield_when_idle="1", **allowed
-    )
+    code, log = run(tmp_path, [*attempts.make_mpirun(attempts.CASE), *COMMAND, *options])
     assert code == 0, log.read_text()
     assert_log_is_read(log, devices=2)
 

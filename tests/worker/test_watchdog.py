@@ -232,11 +232,6 @@ def test_ranks_that_all_wait_in_one_call_are_told_from_one_that_is_behind(make_a
     )
 
 
-def test_steps_that_are_slower_than_the_limit_fail_the_case(make_attempt):
-    record = make_attempt(stall_seconds=5.0).launch(step_seconds=30).conclude()
-    assert re.match(r"stalled: .* \d+ s; .* same call: ranks 0-1: step", record.reason)
-
-
 @pytest.mark.parametrize("stall_seconds", [0.0, STALL_SECONDS])
 def test_good_run_leaves_nothing_of_the_watch(make_attempt, stall_seconds):
     attempt = make_attempt(stall_seconds=stall_seconds, measured_steps=1)
@@ -264,7 +259,6 @@ def test_ranks_that_are_suspended_for_a_while_are_measured(make_attempt):
     ("stall_seconds", "is_preempted", "reason"),
     [
         (0.0, False, "time limit: .*: rank"),
-        (None, False, "time limit: .*: rank"),
         (None, True, "preempted: "),
     ],
 )

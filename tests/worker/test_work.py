@@ -1,4 +1,4 @@
-"""What sessions of several frameworks share: groups by decay, Horovod, the choice of a GPU."""
+"""What sessions of several frameworks share: Horovod, and the choice of a GPU."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,19 +8,8 @@ from support import attempts
 
 from dlperf_slurm.worker.frameworks import RankInfo
 from dlperf_slurm.worker.horovod import join_horovod, read_horovod_version
-from dlperf_slurm.worker.update_rule import group_by_decay
-
-numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 
 PLACEMENT = RankInfo(1, 1, 2, "here", "127.0.0.1", 0)
-
-
-def test_matrices_decay_and_vectors_do_not():
-    matrix, vector = numpy.zeros((2, 2)), numpy.zeros(2)
-    decaying, others = group_by_decay(iter([vector, matrix]), 0.5)
-    assert (decaying["weight_decay"], others["weight_decay"]) == (0.5, 0.0)
-    assert decaying["params"][0] is matrix
-    assert others["params"][0] is vector
 
 
 def test_horovod_that_sees_other_ranks_than_mpi_is_an_error():

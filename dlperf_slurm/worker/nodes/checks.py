@@ -16,7 +16,6 @@ from dlperf_slurm.worker.host import read_memory_kib
 from dlperf_slurm.worker.nodes.commands import run_command, run_line
 from dlperf_slurm.worker.nodes.devices import (
     DeviceError,
-    Gpu,
     find_clock_problem,
     find_ecc_problem,
     find_memory_problem,
@@ -69,13 +68,9 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
     if check.links and shutil.which("amd-smi") and not shutil.which("nvidia-smi"):
         problems += find_amd_link_problems(seconds, unknown)
         check = dataclasses.replace(check, links=False)
-    is_asked = check.devices or check.ecc or check.clocks or check.links
+    asked = (check.devices, check.ecc, check.clocks, check.links, check.free_device_memory_mib)
     # a node may have no GPU driver
-    if (
-        is_asked
-        or check.free_device_memory_mib
-        or (check.stale_processes and case.device == "cuda")
-    ):
+    if any(asked) or (check.stale_processes and case.device == "cuda"):
         problems += _check_devices(check, case, seconds, unknown)
     if check.xid_hours:
         try:
@@ -108,22 +103,17 @@ def _check_devices(
     if check.devices and len(gpus) < case.devices_per_node:
         yield f"{len(gpus)} of {case.devices_per_node} GPUs respond"
     for gpu in gpus:
-        yield from filter(None, _find_gpu_problems(check, gpu))
+        found = (
+            find_ecc_problem(gpu) if check.ecc else "",
+            find_clock_problem(gpu) if check.clocks else "",
+            find_process_problem(gpu) if check.stale_processes else "",
+            find_memory_problem(gpu, check.free_device_memory_mib),
+        )
+        yield from filter(None, found)
     if check.links:
         for gpu in gpus:
             yield from list_link_problems(gpu, unknown)
         yield from find_nvlink_problems(gpus, seconds, unknown)
-
-
-def _find_gpu_problems(check: NodeChecks, gpu: Gpu) -> Iterator[str]:
-    if check.ecc:
-        yield find_ecc_problem(gpu)
-    if check.clocks:
-        yield find_clock_problem(gpu)
-    if check.stale_processes:
-        yield find_process_problem(gpu)
-    if check.free_device_memory_mib:
-        yield find_memory_problem(gpu, check.free_device_memory_mib)
 
 
 def read_kernel_log(seconds: float) -> str:

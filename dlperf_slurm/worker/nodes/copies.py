@@ -18,11 +18,11 @@ from typing import Iterator, Mapping, NamedTuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.nodes import NODES_DIR, NodeCopy, read_node_reports
+from dlperf_slurm.worker.nodes.commands import MAX_REASON_CHARACTERS
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
 # "-rw-r--r-- ada/users 1234 2026-01-01 00:00 train/0.jpg", from `tar -xvv`
 _ARCHIVED_FILE = re.compile(rb"-\S+ \S+ +(\d+) ")
-MAX_REASON_CHARACTERS = 200
 
 
 class CopyError(Exception):
@@ -46,7 +46,6 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
     """
     started = time.monotonic()
     path = Path(expand(target, environ))
-    what = f"could not copy data {source} to {path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(path):
@@ -54,13 +53,13 @@ def copy_dataset(source: str, target: str, environ: Mapping[str, str]) -> NodeCo
             if was_there:
                 check_owner(path.stat(), path)
             size = measure(path) if was_there else make_copy(Path(source), path)
-            if was_there and not is_archive(Path(source)) and size != measure(Path(source)):
+            if was_there and not Path(source).is_file() and size != measure(Path(source)):
                 raise CopyError(
                     f"{path} already exists and is not a copy of {source}: it has {size.files} "
                     f"files of {size.size_bytes} bytes; remove it"
                 )
     except OSError as error:
-        raise CopyError(f"{what}: {error}") from error
+        raise CopyError(f"could not copy data {source} to {path}: {error}") from error
     seconds = time.monotonic() - started
     return NodeCopy(source, str(path), size.files, size.size_bytes, seconds, was_there)
 
@@ -112,7 +111,7 @@ def make_copy(source: Path, path: Path) -> FolderSize:
     # left by a killed process: no other one can be at work, since the lock is held
     shutil.rmtree(str(partial), ignore_errors=True)
     try:
-        if is_archive(source):
+        if source.is_file():
             partial.mkdir()
             expected = unpack(source, partial)
         else:
@@ -130,10 +129,6 @@ def make_copy(source: Path, path: Path) -> FolderSize:
         shutil.rmtree(str(partial), ignore_errors=True)
         raise
     return expected
-
-
-def is_archive(source: Path) -> bool:
-    return source.is_file()
 
 
 def unpack(archive: Path, folder: Path) -> FolderSize:

@@ -55,7 +55,7 @@ def prepare_node(work_file: Path, attempt_dir: Path) -> int:
             problems.append(str(error))
 
     report = NodeReport(
-        node=get_node_name(),
+        node=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
         host=socket.gethostname(),
         setup_seconds=set_up - started,
         check_seconds=checked - set_up,
@@ -66,16 +66,8 @@ def prepare_node(work_file: Path, attempt_dir: Path) -> int:
     for words in report.unknown:
         print(f"node {report.node}: {words}", file=sys.stderr, flush=True)
     write_node_report(attempt_dir, report)
-    return fail(report, attempt_dir) if problems else 0
-
-
-def get_node_name() -> str:
-    """Return Slurm's name of this node, or without Slurm its host name."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-
-
-def fail(report: NodeReport, attempt_dir: Path) -> int:
-    """Print the problems of this node, write them as a failure, and return the exit code 1."""
+    if not problems:
+        return 0
     failure = make_node_failure(report)
     print(failure.message, file=sys.stderr, flush=True)
     folder = attempt_dir / FAILURES_DIR

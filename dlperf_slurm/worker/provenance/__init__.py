@@ -29,25 +29,12 @@ Facts = Dict[str, str]
 Told = Tuple[str, Facts, Facts]
 
 # variables that identify a job, or change how fast it runs
-_JOB_VARIABLES = (
-    "SLURM_ARRAY_JOB_ID",
-    "SLURM_ARRAY_TASK_ID",
-    "SLURM_CLUSTER_NAME",
-    "SLURM_CPUS_PER_TASK",
-    "SLURM_CPU_BIND",
-    "SLURM_DISTRIBUTION",
-    "SLURM_GPUS_PER_TASK",
-    "SLURM_GPU_BIND",
-    "SLURM_JOB_ACCOUNT",
-    "SLURM_JOB_ID",
-    "SLURM_JOB_NODELIST",
-    "SLURM_JOB_PARTITION",
-    "SLURM_JOB_QOS",
-    "SLURM_MEM_BIND",
-    "SLURM_MEM_PER_NODE",
-    "SLURM_RESTART_COUNT",
-    "SLURM_TOPOLOGY_ADDR",
-)
+_JOB_VARIABLES = """
+SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_CLUSTER_NAME SLURM_CPUS_PER_TASK SLURM_CPU_BIND
+SLURM_DISTRIBUTION SLURM_GPUS_PER_TASK SLURM_GPU_BIND SLURM_JOB_ACCOUNT SLURM_JOB_ID
+SLURM_JOB_NODELIST SLURM_JOB_PARTITION SLURM_JOB_QOS SLURM_MEM_BIND SLURM_MEM_PER_NODE
+SLURM_RESTART_COUNT SLURM_TOPOLOGY_ADDR
+"""
 
 # facts that identify machines or ranks, and do not affect their speed
 IDENTITIES = (
@@ -153,4 +140,4 @@ def _find_other(facts: Facts, platform: Facts) -> Facts:
 
 def describe_job() -> Dict[str, str]:
     """Return Slurm's environment variables that describe this job, by name; {} without Slurm."""
-    return {name: os.environ[name] for name in _JOB_VARIABLES if name in os.environ}
+    return {name: os.environ[name] for name in _JOB_VARIABLES.split() if name in os.environ}

@@ -114,12 +114,7 @@ def _describe_amd_gpus() -> Dict[str, str]:
     if amd is None:
         return {}
     handles = amd_smi.list_handles(amd)
-    facts = {"gpu_count": str(len(handles)), **_describe_amd_devices(amd, handles)}
-    amd_smi.ask(amd, "shut_down")
-    return drop_empty(facts)
 
-
-def _describe_amd_devices(amd: Any, handles: List[Any]) -> Dict[str, str]:
     def join(query: str, field: str, *arguments: Any, factor: float = 1) -> str:
         values = [
             amd_smi.pick(amd_smi.ask(amd, query, handle, *arguments), field) for handle in handles
@@ -130,7 +125,8 @@ def _describe_amd_devices(amd: Any, handles: List[Any]) -> Dict[str, str]:
     def join_answers(query: str) -> str:
         return join_distinct(str(amd_smi.ask(amd, query, handle) or "") for handle in handles)
 
-    return {
+    facts = {
+        "gpu_count": str(len(handles)),
         "gpu_models": join_distinct(amd_smi.get_market_name(amd, handle) for handle in handles),
         "gpu_uuids": join_answers("get_gpu_device_uuid"),
         "gpu_driver": join("get_gpu_driver_info", "driver_version"),
@@ -140,3 +136,5 @@ def _describe_amd_devices(amd: Any, handles: List[Any]) -> Dict[str, str]:
         "gpu_compute_partition": join_answers("get_gpu_compute_partition"),
         "gpu_memory_partition": join_answers("get_gpu_memory_partition"),
     }
+    amd_smi.ask(amd, "shut_down")
+    return drop_empty(facts)

@@ -13,25 +13,11 @@ from dlperf_slurm.worker.provenance.machine import drop_empty
 from dlperf_slurm.worker.provenance.variables import cut_credentials
 
 # kernel boot parameters that change how fast programs run
-_KERNEL_OPTIONS = (
-    "amd_iommu",
-    "amd_pstate",
-    "default_hugepagesz",
-    "hugepages",
-    "idle",
-    "intel_idle.max_cstate",
-    "intel_iommu",
-    "intel_pstate",
-    "iommu",
-    "isolcpus",
-    "mitigations",
-    "nohz_full",
-    "nosmt",
-    "numa_balancing",
-    "processor.max_cstate",
-    "rcu_nocbs",
-    "transparent_hugepage",
-)
+_KERNEL_OPTIONS = """
+amd_iommu amd_pstate default_hugepagesz hugepages idle intel_idle.max_cstate intel_iommu
+intel_pstate iommu isolcpus mitigations nohz_full nosmt numa_balancing processor.max_cstate
+rcu_nocbs transparent_hugepage
+"""
 _LIBRARIES = re.compile(
     r"lib(nccl|cudart|cublas|cudnn|mpi|ucp|fabric|mkl_rt|mkl_core|dnnl|openblas|blis|gomp|iomp5|omp"
     # suffixes such as libcudnn_ops, and the digests that wheels add to names
@@ -56,7 +42,7 @@ def describe_system(root: Path = ROOT) -> Dict[str, str]:
             "machine": platform.machine(),
             "kernel": platform.release(),
             "kernel_options": " ".join(
-                option for option in options if option.partition("=")[0] in _KERNEL_OPTIONS
+                option for option in options if option.partition("=")[0] in _KERNEL_OPTIONS.split()
             ),
             "os": release.group(1) if release else "",
             "glibc": platform.libc_ver()[1],

@@ -106,42 +106,12 @@ XLA_CLIENT_MEM_FRACTION XLA_FLAGS XLA_PYTHON_CLIENT_ALLOCATOR XLA_PYTHON_CLIENT_
 XLA_PYTHON_CLIENT_PREALLOCATE
 """
 HARMLESS = frozenset(_NAMES.split())
-_PREFIXES = (
-    "BLIS_",
-    "CUBLAS_",
-    "CUDA_",
-    "CUDNN_",
-    "DNNL_",
-    "FI_",
-    "FLAGS_",
-    "GLOO_",
-    "GOMP_",
-    "HIP_",
-    "HOROVOD_",
-    "HSA_",
-    "JAX_",
-    "KMP_",
-    "MALLOC_",
-    "MEGENGINE_",
-    "MIOPEN_",
-    "MKL_",
-    "MPICH_",
-    "MXNET_",
-    "NCCL_",
-    "NVIDIA_",
-    "OMPI_MCA_",
-    "OMP_",
-    "ONEDNN_",
-    "ONEFLOW_",
-    "OPENBLAS_",
-    "PYTORCH_",
-    "RCCL_",
-    "ROCR_",
-    "TF_",
-    "TORCH_",
-    "UCX_",
-    "XLA_",
-)
+_PREFIX_NAMES = """
+BLIS_ CUBLAS_ CUDA_ CUDNN_ DNNL_ FI_ FLAGS_ GLOO_ GOMP_ HIP_ HOROVOD_ HSA_ JAX_ KMP_ MALLOC_
+MEGENGINE_ MIOPEN_ MKL_ MPICH_ MXNET_ NCCL_ NVIDIA_ OMPI_MCA_ OMP_ ONEDNN_ ONEFLOW_ OPENBLAS_
+PYTORCH_ RCCL_ ROCR_ TF_ TORCH_ UCX_ XLA_
+"""
+_PREFIXES = tuple(_PREFIX_NAMES.split())
 # set by the launcher, with another value in each launch
 _OF_LAUNCH = (
     "OMPI_MCA_PREFIXES",
