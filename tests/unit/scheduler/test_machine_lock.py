@@ -81,9 +81,7 @@ PLANTS = {
 
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
-@pytest.mark.parametrize(
-    "name", ["0", "a", "00000000000000000000.local-1-1@host", "machine.lock", "\udcff\n"]
-)
+@pytest.mark.parametrize("name", ["0", "\udcff\n"])
 @pytest.mark.integration
 def test_what_was_planted_in_the_folder_changes_nothing(folder, home, plant, name):
     folder.mkdir()
