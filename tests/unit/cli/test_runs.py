@@ -3,12 +3,11 @@
 import shutil
 
 import pytest
-from builders import print_queue, submit_run, write_matrix, write_program
+from builders import journal_state, print_queue, submit_run, write_matrix, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.jobs.journal import RESERVE_FILE, STATE, Event, append_event, hold_submit_lock
+from dlperf_slurm.jobs.journal import hold_submit_lock
 from dlperf_slurm.jobs.run_ownership import mark_own
 from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS
 
@@ -33,8 +32,7 @@ def failed_run(cluster, staged_run):
     mark_own(staged_run)
     submit_run(staged_run, lambda line: None)
     for task in staged_run.read_all_tasks():
-        event = Event(STATE, format_now(), task.group_id, "7", task.array_task_id, "FAILED")
-        append_event(staged_run.path, event)
+        journal_state(staged_run, task, "FAILED")
     return staged_run
 
 
@@ -91,10 +89,6 @@ def remove_task_list(run):
     run.get_tasks_path("1n2g").unlink()
 
 
-def take_place_of_journal(run):
-    (run.path / RESERVE_FILE).mkdir()
-
-
 LIMIT = "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
 
 
@@ -108,7 +102,6 @@ LIMIT = "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
         ({"sbatch": "echo Welcome"}, None),
         ({"srun": None}, None),
         ({"sbatch": None}, None),
-        ({}, take_place_of_journal),
         ({}, remove_task_list),
     ],
 )

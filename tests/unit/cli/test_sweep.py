@@ -7,6 +7,7 @@ import sys
 import pytest
 from builders import (
     SMALL_MATRIX,
+    journal_state,
     list_directives,
     print_queue,
     run_main,
@@ -15,8 +16,6 @@ from builders import (
 )
 from support.problems import assert_problem
 
-from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.run_directory import find_run
 from dlperf_slurm.scheduler.retry import NO_RETRY, read_retry_limits
 from dlperf_slurm.scheduler.submit import get_blocks
@@ -165,8 +164,7 @@ def test_what_failed_is_tried_again_by_name_alone_and_on_the_same_node(cluster, 
     assert sweep(capsys, "--blocks", "3")[0] == 0
     run = find_run(None, home / "results")
     for task in run.read_tasks("1n1g-n2"):
-        event = Event(STATE, format_now(), task.group_id, "7", task.array_task_id, "FAILED")
-        append_event(run.path, event)
+        journal_state(run, task, "FAILED")
     # a node that fails is a result
     assert read_retry_limits(run) == NO_RETRY
     assert run_main(["retry", str(run.path), "--exclude-bad-nodes"], capsys)[0] == 0

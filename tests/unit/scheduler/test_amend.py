@@ -48,6 +48,10 @@ def test_value_that_was_refused_is_mended_and_the_rest_submitted(refused_run, ca
     first = refused_run.get_script_path("1n1g").read_text(encoding="utf-8")
     assert main(["resume", str(refused_run.path), "--set", "account=good"]) == 0
     assert "site setting: account: None -> 'good'\n" in capsys.readouterr().out
+    assert main(["resume", str(refused_run.path)]) == 0
+    printed = capsys.readouterr().out
+    assert "are already submitted" in printed
+    assert f"dlperf-slurm retry {refused_run.path}" in printed
     events = read_journal(refused_run.path)
     assert [e.group_id for e in events if e.event == SUBMITTED] == ["1n1g", "1n2g", "2n2g"]
     assert [e.detail for e in events if e.event == AMENDED] == ["account: None -> 'good'"]

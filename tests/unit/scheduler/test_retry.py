@@ -3,13 +3,22 @@
 from dataclasses import replace
 
 import pytest
-from builders import make_record, make_site, print_queue, read_case, write_program, write_record
+from builders import (
+    journal_state,
+    journal_submissions,
+    make_record,
+    make_site,
+    print_queue,
+    read_case,
+    write_program,
+    write_record,
+)
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs import disk_space, framework_script
 from dlperf_slurm.jobs.failed_nodes import exclude_nodes
-from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
+from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import SITE_FILE
 from dlperf_slurm.scheduler import retry
 from dlperf_slurm.scheduler.retry import stage_retry, stage_retry_by_cause
@@ -40,18 +49,11 @@ def run(bin_dir, staged_run):
     """Return a submitted run with an empty queue; all but the first array task are measured."""
     for name in ("squeue", "sacct"):
         write_program(bin_dir, name, print_queue())
-    for number, group_id in enumerate(staged_run.list_group_ids(), start=1):
-        event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=str(number))
-        append_event(staged_run.path, event)
+    journal_submissions(staged_run)
     for task in staged_run.read_all_tasks()[1:]:
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
         journal_state(staged_run, task, "COMPLETED")
     return staged_run
-
-
-def journal_state(run, task, state, detail=""):
-    event = Event(STATE, format_now(), task.group_id, "1", task.array_task_id, state, detail)
-    append_event(run.path, event)
 
 
 def fail(run, group_id, state, detail):

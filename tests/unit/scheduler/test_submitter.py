@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from builders import submit_run, write_program
+from builders import journal_state, submit_run, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
@@ -12,9 +12,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import CasesFailedError, SchedulerError
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
-    STATE,
     SUBMITTED,
-    SUBMITTING,
     Event,
     append_event,
     read_journal,
@@ -310,8 +308,7 @@ def test_retry_that_another_process_has_only_staged_is_submitted_once(
     for task in staged_run.read_all_tasks():
         append_event(staged_run.path, Event(SUBMITTED, format_now(), task.group_id, "70"))
         detail = "launch failed" if task.group_id == "1n1g" else ""
-        event = Event(STATE, format_now(), task.group_id, "70", task.array_task_id, "FAILED")
-        append_event(staged_run.path, dataclasses.replace(event, detail=detail))
+        journal_state(staged_run, task, "FAILED", detail, "70")
     assert stage_retry_by_cause(staged_run, print) == 2
     if is_cancelled:
         append_event(staged_run.path, Event(CANCELLED, format_now()))
@@ -335,18 +332,6 @@ def test_cancelled_run_is_fed_no_more(slurm, staged_run):
     assert submitter.waiting == {}
     assert "cancelled: 2 array jobs" in said[-1]
     assert slurm.list_taken() == ["1n1g"]
-
-
-def test_group_that_was_taken_when_its_submission_was_killed_is_found(slurm, staged_run):
-    Submitter(staged_run, print).submit()
-    append_event(staged_run.path, Event(SUBMITTING, format_now(), group_id="1n2g"))
-    with (slurm.home / "queue").open("a") as queue:
-        queue.write(f"7 2 {staged_run.run_id}.1n2g\n")
-    submitter = Submitter(staged_run, print)
-    submitter.submit()
-    assert list(submitter.waiting) == ["2n2g"]
-    ids = {e.group_id: e.array_job_id for e in read_journal(staged_run.path) if e.array_job_id}
-    assert ids == {"1n1g": "1", "1n2g": "7"}
 
 
 @pytest.mark.parametrize(
