@@ -1,6 +1,5 @@
 """`doctor` and the quick half of it in `submit`, before recorded clients of Slurm."""
 
-import base64
 import json
 import os
 import re
@@ -105,21 +104,9 @@ def test_job_that_does_not_start_is_cancelled_and_undecided(matrix, home, capsys
     assert words[1:] == ["17"]
 
 
-def test_job_that_goes_on_after_its_cancellation_is_not_called_cancelled(
-    matrix, capsys, monkeypatch
-):
-    monkeypatch.setattr("dlperf_slurm.checks.doctor.probe.LOOK_SECONDS", 0.0)
-    put(matrix, "squeue", show_probe("PENDING"))
-    put(matrix, "scancel", "true")
-    assert main(["doctor", *SLURM, "--max-wait", "0"]) == 1
-    printed = capsys.readouterr().out
-    assert "was cancelled" not in printed
-    assert "`scancel 17`" in printed
-
-
 @pytest.mark.parametrize("by", ["site", "shell"])
 def test_probe_is_asked_for_and_cancelled_on_the_cluster_that_it_went_to(
-    matrix, home, monkeypatch, by
+    matrix, home, capsys, monkeypatch, by
 ):
     put(matrix, "scancel", f'echo scancel "$*" >> {home}/calls')
     put(matrix, "squeue", f'echo squeue "$*" >> {home}/calls; {show_probe("PENDING")}')
@@ -132,6 +119,10 @@ def test_probe_is_asked_for_and_cancelled_on_the_cluster_that_it_went_to(
     calls = (home / "calls").read_text(encoding="utf-8").splitlines()
     assert {call.split()[0] for call in calls} == {"squeue", "scancel"}
     assert all("--clusters=far" in call.split() for call in calls)
+    # the job goes on after scancel
+    printed = capsys.readouterr().out
+    assert "was cancelled" not in printed
+    assert "`scancel --clusters=far 17`" in printed
 
 
 def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):
@@ -145,18 +136,6 @@ def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):
     assert "'nope'" in printed
     assert "undecided probe job: " in printed
     assert not (home / "calls").exists()
-
-
-def test_remedy_of_a_refused_script_with_an_expired_token_is_a_new_token(
-    matrix, monkeypatch, capsys
-):
-    claims = base64.urlsafe_b64encode(b'{"exp": 1}').decode().rstrip("=")
-    monkeypatch.setenv("SLURM_JWT", f"e30.{claims}.c2ln")
-    put(matrix, "sbatch", "echo 'Zero Bytes were transmitted or received' >&2; exit 1")
-    assert main(["doctor", *SLURM]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    (found,) = (line for line in lines if line.startswith("fault     sbatch --test-only: "))
-    assert found.endswith("set SLURM_JWT to a new token")
 
 
 @pytest.mark.parametrize(
@@ -206,17 +185,8 @@ def test_environment_that_may_not_be_read_is_named_with_its_owner(matrix, monkey
     ("setting", "takes", "line"),
     [
         # a plug-in of the cluster may choose the partition, or it is hidden
-        (
-            "partition=hidden",
-            True,
-            "ok        partition: 1n1g, 1n2g, 2n2g: this cluster has no partition",
-        ),
-        (
-            "partition=hidden",
-            False,
-            "fault     partition: 1n1g, 1n2g, 2n2g: this cluster has no partition",
-        ),
-        ("account=other", True, "ok        account: "),
+        ("partition=hidden", True, "ok        partition: 1n1g, 1n2g, 2n2g: this cluster has no "),
+        ("partition=hidden", False, "fault     partition: 1n1g, 1n2g, 2n2g: this cluster has no "),
         ("cpus_per_rank=20", False, "fault     cores: "),
         # sbatch takes what the partition does not give, and it stays PENDING
         ("time_limit_minutes.default=61", True, "fault     time limit: "),
