@@ -15,21 +15,8 @@ COMMAND_TIMEOUT_SECONDS = 60.0
 # jobs (SQUEUE_PARTITION) or exempt them from scancel (SCANCEL_STATE). SLURM_CONF must stay.
 SBATCH_PREFIX = "SBATCH_"
 _LEAKING_PREFIXES = (
-    "SLURM_",
-    "SLURMD_",
-    "SRUN_",
-    "SALLOC_",
-    SBATCH_PREFIX,
-    "SQUEUE_",
-    "SCANCEL_",
-    "SACCT_",
-    "SINFO_",
-    "SCONTROL_",
-    "PMI_",
-    "PMI2_",
-    "PMIX_",
-    "OMPI_",
-    "PRTE_",
+    *("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", SBATCH_PREFIX, "SQUEUE_", "SCANCEL_", "SACCT_"),
+    *("SINFO_", "SCONTROL_", "PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_"),
 )
 # the GPUs of a surrounding job or, where no scheduler hands out GPUs, those that a user keeps to
 DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")

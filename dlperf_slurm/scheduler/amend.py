@@ -21,18 +21,8 @@ from dlperf_slurm.scheduler.submit import find_unsubmitted, recover_interrupted
 
 # keys that change only #SBATCH lines or when jobs are submitted, and no measured value
 AMENDABLE = (
-    "account",
-    "array_throttle",
-    "constraint",
-    "directives",
-    "exclusive",
-    "gpu_request",
-    "gpu_type",
-    "max_submitted",
-    "memory_mib_per_node",
-    "partition",
-    "qos",
-    "reservation",
+    *("account", "array_throttle", "constraint", "directives", "exclusive", "gpu_request"),
+    *("gpu_type", "max_submitted", "memory_mib_per_node", "partition", "qos", "reservation"),
     "time_limit_minutes",
 )
 
@@ -53,8 +43,7 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         if (old := getattr(before, key)) != (new := getattr(after, key))
     ]
     if before.override != after.override:
-        keys = sorted({text.partition("=")[0].strip() for text in assignments})
-        names = ", ".join(keys)
+        names = ", ".join(sorted({text.partition("=")[0].strip() for text in assignments}))
         changes.append(f"{names}: now set for all jobs, in place of values in [[override]]")
     with hold_submit_lock(run.path):
         recover_interrupted(run)

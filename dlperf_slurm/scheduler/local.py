@@ -26,6 +26,25 @@ if TYPE_CHECKING:
     import subprocess
     import threading
 
+MODULE = "dlperf_slurm.scheduler.local"
+# `python -m` would import from the working directory first, where a file may shadow a module
+_START = """\
+import os, sys
+home, module = sys.argv[1:3]
+del sys.argv[1:3]
+here = os.getcwd()
+sys.path[:] = [path for path in sys.path if path == home or os.path.abspath(path) != here]
+if home not in sys.path:
+    sys.path.insert(0, home)
+import runpy
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+_JOB_ID = r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)"
+
+START_SECONDS = 20.0
+TERMINATION_GRACE_SECONDS = 20.0
+GROUP_POLL_SECONDS = 0.1
+
 
 class TimeBudget:
     """The time budget of a local run (`submit --within`), which begins at the first array task.
@@ -61,26 +80,6 @@ class TimeBudget:
     def note_end(self) -> None:
         """Record the end of the task of the last `has_time_for` call, to know its duration."""
         self._longest_seconds = max(self._longest_seconds, self._clock() - self._task_began)
-
-
-MODULE = "dlperf_slurm.scheduler.local"
-# `python -m` would import from the working directory first, where a file may shadow a module
-_START = """\
-import os, sys
-home, module = sys.argv[1:3]
-del sys.argv[1:3]
-here = os.getcwd()
-sys.path[:] = [path for path in sys.path if path == home or os.path.abspath(path) != here]
-if home not in sys.path:
-    sys.path.insert(0, home)
-import runpy
-runpy.run_module(module, run_name="__main__", alter_sys=True)
-"""
-_JOB_ID = r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)"
-
-START_SECONDS = 20.0
-TERMINATION_GRACE_SECONDS = 20.0
-GROUP_POLL_SECONDS = 0.1
 
 
 class TimeLimit(NamedTuple):
