@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -195,29 +194,6 @@ def test_cancel_while_another_run_has_the_machine(stage_local):
 def list_places():
     """Of those who stand in this user's line."""
     return list((Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}").iterdir())
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-def test_who_had_the_machine_is_last_in_line(stage_local):
-    stage_local()
-    order = []
-
-    def measure(name):
-        for _ in range(4):
-            with local.lock_machine():
-                order.append(name)
-                # longer than between two looks of those who wait
-                time.sleep(2 * local.LOOK_SECONDS)
-
-    threads = [threading.Thread(target=measure, args=[name]) for name in "abc"]
-    with local.lock_machine():
-        for count, thread in enumerate(threads, start=1):
-            thread.start()
-            await_that(lambda count=count: len(list_places()) == 1 + count, "it stands in line")
-    for thread in threads:
-        thread.join()
-    assert "".join(order) == "abcabcabcabc"
 
 
 @pytest.mark.integration

@@ -9,7 +9,6 @@ from builders import print_queue, show_queue, write_program
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.scheduler import state as module
 from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.retry import stage_retry_by_cause
 from dlperf_slurm.scheduler.state import (
@@ -18,7 +17,6 @@ from dlperf_slurm.scheduler.state import (
     JOB_ENDED_EARLY,
     MEMORY,
     NAMED,
-    OVER,
     QUEUE_ROWS,
     RECORDS,
     RULES,
@@ -34,7 +32,6 @@ from dlperf_slurm.scheduler.state import (
     find_rule,
     fits,
     get_row_of_array_task,
-    needs_record,
 )
 from dlperf_slurm.scheduler.track import Tracker
 
@@ -188,16 +185,6 @@ def test_final_state_of_the_journal_stands_for_a_row():
 def test_exit_code_of_a_signal_says_that_a_script_was_told_to_end():
     codes = [code for code in range(256) if classify_start(StartFiles(True, True, code)) == "told"]
     assert codes == [130, 137, 143]
-
-
-def test_record_is_read_where_it_can_matter():
-    for row in [None, *map(QueueRow, ENDED_CODES), QueueRow(), *map(QueueRow, LIVE_CODES)]:
-        is_over = classify_row(row) in OVER
-        assert needs_record(ENDED, row, has_ended_before=False)
-        assert needs_record(STARTED, row, has_ended_before=True)
-        waits_again = row is None or row.state in module.REQUEUED_STATES
-        assert needs_record(STARTED, row, has_ended_before=False) == (is_over or waits_again)
-        assert needs_record(NEVER, row, has_ended_before=False) == is_over
 
 
 @pytest.mark.parametrize(
