@@ -83,32 +83,6 @@ def test_files_of_a_run_have_its_permissions_whatever_the_umask(stage_local):
 
 
 @pytest.mark.integration
-def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):
-    run = stage_local(topologies=["1n1g", "1n2g"])
-    for path in list_attempt_dirs(run):
-        fake_environment.choose_behaviour(path, "nap")
-    submit(run, "--wait")
-    spans = []
-    for path in list_attempt_dirs(run):
-        start, end = (line.split()[1] for line in fake_environment.read_log(path).splitlines())
-        spans.append((float(start), float(end)))
-    spans.sort()
-    assert len(spans) == 4
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
-
-
-@pytest.mark.integration
-def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
-    run = stage_local()
-    first, second = list_attempt_dirs(run)
-    fake_environment.choose_behaviour(first, "killed")
-    fake_environment.choose_behaviour(second, "hang")
-    submit(run)
-    await_that(lambda: fake_environment.count_starts(second), "the second array task runs")
-    assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "RUNNING"}
-
-
-@pytest.mark.integration
 def test_setup_that_fails_is_named(stage_local, monkeypatch):
     # no scheduler hands out devices here
     monkeypatch.setenv(DEVICE_VARIABLES[0], "7")

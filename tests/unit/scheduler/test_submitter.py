@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from builders import journal_state, submit_run, write_program
+from builders import journal_state, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
@@ -110,19 +110,15 @@ def list_submitted(run):
     return [event.group_id for event in read_journal(run.path) if event.event == SUBMITTED]
 
 
-def test_limit_leaves_the_rest_with_the_command_that_goes_on(slurm, staged_run):
-    with pytest.raises(SchedulerError) as caught:
-        submit_run(staged_run, print)
-    says = ("1n2g", "2n2g", NAMED, "1 of 3", f"dlperf-slurm resume {staged_run.path}")
-    assert_problem(str(caught.value), says=says)
-    assert list_submitted(staged_run) == ["1n1g"]
-
-
 def test_groups_go_as_room_appears_and_each_once(slurm, staged_run):
     submitter = Submitter(staged_run, print, retry_seconds=60)
     submitter.submit()
     submitter.submit_waiting()
     assert (list(submitter.waiting), slurm.list_taken()) == (["1n2g", "2n2g"], ["1n1g"])
+    with pytest.raises(SchedulerError) as caught:
+        submitter.raise_if_unsubmitted()
+    says = ("1n2g", "2n2g", NAMED, "1 of 3", f"dlperf-slurm resume {staged_run.path}")
+    assert_problem(str(caught.value), says=says)
     slurm.end_all()
     submitter.submit_waiting()
     assert list(submitter.waiting) == ["2n2g"]
