@@ -50,10 +50,8 @@ _HINTS = (
     ),
     (
         r"[Mm]unge|authentication",
-        (
-            "is munged running on this host, and is the clock the same as the controller's? To "
-            "check both: `munge -n | ssh CONTROLLER unmunge`"
-        ),
+        "is munged running on this host, and is the clock the same as the controller's? To "
+        "check both: `munge -n | ssh CONTROLLER unmunge`",
     ),
     (
         r"slurmdbd|database|accounting_storage",
@@ -70,10 +68,8 @@ _HINTS = (
     ),
     (
         r"configuration source|configuration file|slurm\.conf",
-        (
-            "this host has no Slurm configuration: is it a login node, and does SLURM_CONF name "
-            "the right file?"
-        ),
+        "this host has no Slurm configuration: is it a login node, and does SLURM_CONF name "
+        "the right file?",
     ),
 )
 
