@@ -77,18 +77,8 @@ def set_max_nodes(run, number):
 @pytest.mark.parametrize(
     "failure",
     [
-        NODE_FAILURE,
-        PREEMPTED,
-        UNHEALTHY,
-        LAUNCH_FAILURE,
-        BATCH_NOT_STARTED,
-        NOT_STARTED,
-        MISSING,
-        PORT_TAKEN,
-        FULL_DISK,
-        RANK_ON_FULL_DISK,
-        STALE,
-        WORDLESS,
+        *(NODE_FAILURE, PREEMPTED, UNHEALTHY, LAUNCH_FAILURE, BATCH_NOT_STARTED, NOT_STARTED),
+        *(MISSING, PORT_TAKEN, FULL_DISK, RANK_ON_FULL_DISK, STALE, WORDLESS),
     ],
 )
 def test_failure_of_the_cluster_is_tried_again(run, failure):
