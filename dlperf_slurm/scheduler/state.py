@@ -245,15 +245,11 @@ def classify_row(row: Optional[QueueRow]) -> str:
     return _MEANINGS.get(row.state, "live")
 
 
-def needs_record(files: StartFiles, row: Optional[QueueRow], has_ended_before: bool) -> bool:
-    """Return whether an array task's result, its record, could change its state: it must be read.
-
-    `has_ended_before`: an earlier start of the attempt has ended.
-    """
+def needs_record(files: StartFiles, row: Optional[QueueRow]) -> bool:
+    """Return whether the record of an array task could change its state, so that it is read."""
     queue = classify_row(row)
-    if files.has_ended or has_ended_before or queue in OVER:
-        return True
-    return files.has_started and queue in ("requeued", "no job")
+    is_waiting_again = files.has_started and queue in ("requeued", "no job")
+    return files.has_ended or queue in OVER or is_waiting_again
 
 
 def count_states(states: Sequence[TaskState]) -> dict[str, int]:

@@ -32,6 +32,7 @@ from dlperf_slurm.scheduler.state import (
     find_rule,
     fits,
     get_row_of_array_task,
+    needs_record,
 )
 from dlperf_slurm.scheduler.track import Tracker
 
@@ -167,6 +168,15 @@ def test_state_code_of_slurm_is_final_when_the_job_has_ended(code):
     assert (code in FINAL_STATES) == (code in ENDED_CODES)
     state = decide(SILENT, STARTED, QueueRow(code)).state
     assert (state in FINAL_STATES) == (code in ENDED_CODES and code != "COMPLETED")
+
+
+def test_record_that_is_not_read_could_not_change_the_state():
+    rows = [None, QueueRow(), HERE, GONE, MISSING, AGAIN, *map(QueueRow, ENDED_CODES + LIVE_CODES)]
+    for files, row in itertools.product((NEVER, STARTED, ENDED, TOLD), rows):
+        states = {decide(record, files, row).state for record in RECORDS}
+        # a task that is only staged has no record
+        is_staged = files is NEVER and row is None
+        assert needs_record(files, row) or len(states) == 1 or is_staged, (files, row)
 
 
 def test_classes_cover_what_is_classified():
