@@ -458,6 +458,14 @@ def test_following_goes_on_after_the_folder_of_runs_was_not_mounted(run, monkeyp
     assert next(states) == before
 
 
+def test_following_ends_when_the_run_directory_stays_away(run, monkeypatch):
+    tracker = Tracker(run)
+    run.path.rename(run.path.with_name("away"))
+    monkeypatch.setattr(follow, "AWAY_SECONDS", -1.0)
+    with pytest.raises(FileNotFoundError):
+        next(follow_run(tracker))
+
+
 opened: list[str] = []
 
 
