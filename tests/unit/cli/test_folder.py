@@ -12,10 +12,8 @@ from builders import (
     journal_submissions,
     make_failed_record,
     make_record,
-    print_queue,
     read_case,
     run_main,
-    write_program,
     write_record,
 )
 from history_runs import RESULTS, add_run, write_step_seconds
@@ -111,10 +109,8 @@ TABLES = ("report.csv", "report.json", "report.md", "cases.parquet", "repeats.pa
 
 
 @pytest.fixture
-def packable(staged, home, bin_dir):
+def packable(staged, home, cluster):
     """Make a run whose array tasks have succeeded; the files of one of two are packed."""
-    for program in ("squeue", "sacct"):
-        write_program(bin_dir, program, print_queue())
     return end_run(add_run(staged, 1))
 
 

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from builders import journal_state, print_queue, submit_run, write_matrix, write_program
+from builders import journal_state, submit_run, write_matrix, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
@@ -14,16 +14,6 @@ from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS
 DEAD = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
 CONFIG = "echo 'ClusterName = tiny'; echo 'MaxArraySize = 1001'"
 SITE = 'scheduler = "slurm"\ndevice = "cpu"\n'
-
-
-@pytest.fixture
-def cluster(bin_dir):
-    """Write fake clients: sbatch accepts every array job, and squeue shows none."""
-    write_program(bin_dir, "sbatch", "echo 7")
-    write_program(bin_dir, "scontrol", CONFIG)
-    for name in ("srun", "squeue", "sacct"):
-        write_program(bin_dir, name, print_queue())
-    return bin_dir
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from builders import (
     SMALL_MATRIX,
     journal_state,
     list_directives,
-    print_queue,
     run_main,
     write_matrix,
     write_program,
@@ -32,17 +31,13 @@ INPUT_ERROR = 2
 
 
 @pytest.fixture
-def cluster(bin_dir, home):
-    """Write fake clients of a partition in which n1, n2 and n5 run jobs, and a site for it."""
-    write_program(bin_dir, "sbatch", "echo 7")
-    write_program(bin_dir, "scontrol", "echo 'ClusterName = tiny'; echo 'MaxArraySize = 1001'")
-    write_program(bin_dir, "sinfo", f"echo '{SINFO}'")
-    for name in ("srun", "squeue", "sacct"):
-        write_program(bin_dir, name, print_queue())
+def cluster(cluster, home):
+    """Add a partition in which n1, n2 and n5 run jobs, and a site for it."""
+    write_program(cluster, "sinfo", f"echo '{SINFO}'")
     (home / "tiny.toml").write_text(SITE, encoding="utf-8")
     (home / "venv" / "bin").mkdir(parents=True)
     (home / "venv" / "bin" / "python").symlink_to(sys.executable)
-    return bin_dir
+    return cluster
 
 
 def sweep(capsys, *options, topology="1n1g"):

@@ -2,7 +2,7 @@
 
 import pytest
 import tomli_w
-from builders import print_queue, submit_run, write_program
+from builders import submit_run, write_program
 from report_values import summarize
 from support.problems import assert_problem
 
@@ -17,7 +17,7 @@ from dlperf_slurm.scheduler.amend import amend_site
 
 
 @pytest.fixture
-def cluster(bin_dir, home):
+def cluster(cluster, home):
     """Write a fake sbatch that accepts the first group, and later only account "good"."""
     script = f"""\
 for script; do :; done
@@ -30,10 +30,8 @@ case $*$account in
 esac
 echo "$script" >> {home}/calls
 """
-    write_program(bin_dir, "sbatch", script)
-    for name in ("srun", "squeue", "sacct"):
-        write_program(bin_dir, name, print_queue())
-    return bin_dir
+    write_program(cluster, "sbatch", script)
+    return cluster
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from builders import (
     journal_submissions,
     make_record,
     make_site,
-    print_queue,
     read_case,
     write_program,
     write_record,
@@ -45,10 +44,8 @@ MISSING = ("FAILED", "no record, exit code 127 on n2: 'python: No such file' in 
 
 
 @pytest.fixture
-def run(bin_dir, staged_run):
+def run(cluster, staged_run):
     """Return a submitted run with an empty queue; all but the first array task are measured."""
-    for name in ("squeue", "sacct"):
-        write_program(bin_dir, name, print_queue())
     journal_submissions(staged_run)
     for task in staged_run.read_all_tasks()[1:]:
         write_record(staged_run, task, make_record(read_case(staged_run, task)))

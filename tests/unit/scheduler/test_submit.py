@@ -10,7 +10,6 @@ from builders import (
     IMPORT_DIR,
     journal_state,
     make_site,
-    print_queue,
     show_queue,
     submit_run,
     write_matrix,
@@ -64,18 +63,6 @@ protocol = { repeats = 3, blocks = 3 }
 """
 
 GROUPS = ["1n1g", "1n2g", "2n2g"]
-
-
-@pytest.fixture
-def cluster(bin_dir, home):
-    """Write fake clients: sbatch accepts every array job, and squeue shows none."""
-    count = f"echo x >> {home}/calls; n=0; while read -r _; do n=$((n + 1)); done < {home}/calls"
-    is_asked_only = '[ "$1" = --test-only ] && exit 0'
-    write_program(bin_dir, "sbatch", f"{is_asked_only}; {count}; echo $n")
-    write_program(bin_dir, "srun", "exit 0")
-    show_queue(bin_dir)
-    write_program(bin_dir, "sacct", "true")
-    return bin_dir
 
 
 def list_submitted(run):
@@ -314,13 +301,8 @@ def test_submission_outlasts_a_controller_that_is_away(cluster, staged_run, home
 
 
 @pytest.fixture
-def run_of_blocks(home, bin_dir):
-    """Two array jobs in each of three blocks, for a Slurm that notes its options in `calls`."""
-    count = f"n=0; while read -r _; do n=$((n + 1)); done < {home}/calls; echo $n"
-    submit = f'echo "$@" >> {home}/calls; {count}'
-    write_program(bin_dir, "sbatch", f'case "$*" in *--parsable*) {submit};; esac')
-    for name in ("srun", "squeue", "sacct"):
-        write_program(bin_dir, name, print_queue())
+def run_of_blocks(home, cluster):
+    """Two array jobs in each of three blocks."""
     return stage_blocks(home, MATRIX_OF_BLOCKS)
 
 

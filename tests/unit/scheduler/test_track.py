@@ -52,10 +52,8 @@ FINAL = ["FAILED", *["COMPLETED"] * 5]
 
 
 @pytest.fixture
-def run(bin_dir, staged_run):
+def run(cluster, staged_run):
     """Its groups are the array jobs 1, 2 and 3; the queue shows nothing."""
-    show_queue(bin_dir)
-    write_program(bin_dir, "sacct", "true")
     journal_submissions(staged_run)
     return staged_run
 
