@@ -7,7 +7,6 @@ import socket
 import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 from builders import (
@@ -37,7 +36,6 @@ from dlperf_slurm.jobs.journal import (
     append_event,
     append_events,
     read_journal,
-    read_whole_journal,
 )
 from dlperf_slurm.jobs.markers import LOG_WORDS, MARKERS_DIR
 from dlperf_slurm.scheduler import follow
@@ -277,15 +275,6 @@ def test_file_that_is_damaged_or_gone_after_the_end_is_no_measurement(run, task,
     assert stage_retry(run) == 1
 
 
-def test_newer_start_that_runs_is_no_failure_of_a_record_that_is_gone(run, task, case, show):
-    folder = write_start(run, task, make_record(case))
-    assert find_state(run)[0] == "COMPLETED"
-    (folder / "record.json").unlink()
-    write_marker(run, task, "started", start=1)
-    show("RUNNING")
-    assert find_state(run)[0] == "RUNNING"
-
-
 def test_other_job_of_the_array_is_followed_when_it_has_the_claim(bin_dir, run, task, show):
     """The journal knows job 1; job 9 came first, and is in the queue no more."""
     folder = run.path / task.attempt_dir
@@ -391,13 +380,6 @@ def journal_states(run, *states):
 def write_sound(run, *tasks):
     for task in tasks:
         write_record(run, task, make_record(read_case(run, task)))
-
-
-def test_what_completed_is_not_retried(run):
-    journal_states(run, *["COMPLETED"] * 4, "FAILED", "TIMEOUT")
-    write_sound(run, *run.read_all_tasks()[:4])
-    assert stage_retry(run) == 2
-    assert run.list_group_ids()[3:] == ["2n2g-try2"]
 
 
 def test_repeat_whose_first_attempt_was_measured_late_is_not_retried(run):
@@ -560,18 +542,6 @@ def test_marker_that_comes_or_goes_between_two_looks_is_seen(run):
     change_markers(run)
     later = tracker.refresh(ask_scheduler=True)[:2]
     assert "COMPLETED" not in {state.state for state in later}
-
-
-def test_line_of_the_journal_that_is_being_written_counts_once_it_is_whole(run):
-    line = json.dumps(vars(Event(STATE, format_now(), GROUP)))
-    before, _ = read_whole_journal(run.path)
-    with Path(run.path / "journal.jsonl").open("a", encoding="utf-8") as file:
-        file.write(line[:20])
-        file.flush()
-        assert read_whole_journal(run.path) == (before, False)
-        file.write(line[20:] + os.linesep)
-    events, is_whole = read_whole_journal(run.path)
-    assert (is_whole, events[:-1]) == (True, before)
 
 
 @pytest.mark.parametrize(
