@@ -192,10 +192,12 @@ def test_all_groups_that_can_never_run_are_named_before_any_is_submitted(staged_
     words = "allocation failure: Requested node configuration is not available"
     answer = f"case $* in *1n2g*|*2n2g*) echo '{words}' >&2; exit 1 ;; esac"
     write_program(cluster, "sbatch", f"{answer}; echo 7")
+    said = []
     with pytest.raises(SchedulerError) as caught:
-        submit_run(staged_run, print)
+        submit_run(staged_run, said.append, retry_seconds=60)
     says = ("1n2g", "2n2g", words, f"dlperf-slurm resume {staged_run.path}")
     assert_problem(str(caught.value), says=says)
+    assert not [line for line in said if "trying again" in line]
     assert list_submitted(staged_run) == []
 
 

@@ -181,9 +181,9 @@ def limit_site(run, **values):
 def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_dir, staged_run):
     slurm = FakeSlurm(home, bin_dir, limit=99)
     said = []
-    submitter = Submitter(limit_site(staged_run, max_submitted=3), said.append)
+    submitter = Submitter(limit_site(staged_run, max_submitted=2), said.append)
     submitter.submit()
-    words = "more than max_submitted = 3 jobs (site file) would be in the queue"
+    words = "more than max_submitted = 2 jobs (site file) would be in the queue"
     assert submitter.waiting == {"1n2g": words, "2n2g": words}
     assert slurm.list_asked() == ["1n1g"]
     assert_problem(said[1], says=("1n2g", words))
