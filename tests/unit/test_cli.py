@@ -295,6 +295,12 @@ def test_config_schema_has_the_known_names(capsys):
     assert nodes["anyOf"][0] == {"type": ["integer", "string"]}
 
 
+def test_env_list_has_a_row_for_each_framework(capsys):
+    _, out, _ = run_main(["env", "list"], capsys)
+    rows = [line.split() for line in out.splitlines()]
+    assert ["pytorch", "absent"] in [row[:2] for row in rows]
+
+
 def test_init_names_the_next_command_and_keeps_what_is_there(home, capsys):
     _, out, _ = run_main(["init"], capsys)
     assert out.splitlines()[-1] == "Next: dlperf-slurm plan matrices/quickstart.toml"

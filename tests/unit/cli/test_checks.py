@@ -1,5 +1,6 @@
 """`doctor` and the quick half of it in `submit`, before recorded clients of Slurm."""
 
+import base64
 import json
 import os
 import re
@@ -144,6 +145,10 @@ def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):
             "undecided sbatch --test-only: 1n1g, 1n2g, 2n2g: sbatch failed: QOSMax",
         ),
         (
+            lambda bin_dir: put(bin_dir, "sbatch", "echo 'Zero Bytes' >&2; exit 1"),
+            "fault     sbatch --test-only: 1n1g, 1n2g, 2n2g: sbatch failed: Zero Bytes",
+        ),
+        (
             lambda bin_dir: Path("results").write_text("no folder", encoding="utf-8"),
             "fault     run directory: {home}/results: ",
         ),
@@ -153,13 +158,16 @@ def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):
         ),
     ],
 )
-def test_what_needs_no_job_is_named(matrix, home, capsys, spoil, line):
+def test_what_needs_no_job_is_named(matrix, home, capsys, monkeypatch, spoil, line):
+    expired = base64.urlsafe_b64encode(b'{"exp": 1}').decode().rstrip("=")
+    monkeypatch.setenv("SLURM_JWT", f"e30.{expired}.c2ln")
     spoil(matrix)
     assert main(["doctor", *SLURM]) == 1
     lines = capsys.readouterr().out.splitlines()
     found = next(x for x in lines if x.startswith(("fault", "undecided")))
     assert found.startswith(line.format(home=home))
     assert ("dlperf-slurm env create pytorch" in found) == ("environment:" in line)
+    assert found.endswith("set SLURM_JWT to a new token") == ("Zero Bytes" in line)
 
 
 def test_environment_that_may_not_be_read_is_named_with_its_owner(matrix, monkeypatch, capsys):

@@ -306,3 +306,9 @@ def test_submit_on_this_machine_refuses_work_that_cannot_end_in_time(matrix, cap
     assert_problem(error, key="pytorch-resnet50-1n1g-bs4096-fp32", says=("1 min",))
     assert "time_limit_minutes.default=" in error
     assert not Path("results").exists()
+
+
+def test_doctor_without_slurm_names_the_submit_that_runs_here(matrix, bin_dir, capsys, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.checks.doctor.examine", lambda *arguments: [])
+    assert main(["doctor", matrix]) == 0
+    assert capsys.readouterr().out.endswith(f" Next: dlperf-slurm submit {matrix} --site local\n")

@@ -133,6 +133,20 @@ def test_junit_fails_the_slower_case(run_a, staged, capsys):
     assert messages[0].startswith("slower: speed B / A 0.900, 95 % interval ")
 
 
+def test_junit_skips_what_cannot_be_decided_with_the_reason(run_a, staged, capsys):
+    run_compare([run_a, make_run(staged, "b", repeats=2), "--junit", "junit.xml"], capsys)
+    suite = ElementTree.parse("junit.xml").getroot()
+    assert suite.get("skipped") == "2"
+    (message,) = {skipped.get("message") for skipped in suite.iter("skipped")}
+    assert_problem(message, key="undecided", says=("B / A 1.005", "7 and 2 repeats", "at least 6"))
+
+
+def test_plot_that_cannot_be_drawn_is_refused(run_a, capsys):
+    code, _, err = run_compare([run_a, run_a, "--plot", "ratios.jpg"], capsys)
+    assert code == 2
+    assert_problem(err, key="--plot")
+
+
 @pytest.mark.parametrize(
     "hostile", ["<x>&\"'", "]]>", "\x00\x1b[31m", "\ud800", "\ufffe", "é中😀", "x" * 10_000]
 )
