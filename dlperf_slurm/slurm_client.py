@@ -15,21 +15,8 @@ COMMAND_TIMEOUT_SECONDS = 60.0
 # jobs (SQUEUE_PARTITION) or exempt them from scancel (SCANCEL_STATE). SLURM_CONF must stay.
 SBATCH_PREFIX = "SBATCH_"
 _LEAKING_PREFIXES = (
-    "SLURM_",
-    "SLURMD_",
-    "SRUN_",
-    "SALLOC_",
-    SBATCH_PREFIX,
-    "SQUEUE_",
-    "SCANCEL_",
-    "SACCT_",
-    "SINFO_",
-    "SCONTROL_",
-    "PMI_",
-    "PMI2_",
-    "PMIX_",
-    "OMPI_",
-    "PRTE_",
+    *("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", SBATCH_PREFIX, "SQUEUE_", "SCANCEL_", "SACCT_"),
+    *("SINFO_", "SCONTROL_", "PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_"),
 )
 # the GPUs of a surrounding job or, where no scheduler hands out GPUs, those that a user keeps to
 DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -63,10 +50,8 @@ _HINTS = (
     ),
     (
         r"[Mm]unge|authentication",
-        (
-            "is munged running on this host, and is the clock the same as the controller's? To "
-            "check both: `munge -n | ssh CONTROLLER unmunge`"
-        ),
+        "is munged running on this host, and is the clock the same as the controller's? To "
+        "check both: `munge -n | ssh CONTROLLER unmunge`",
     ),
     (
         r"slurmdbd|database|accounting_storage",
@@ -83,10 +68,8 @@ _HINTS = (
     ),
     (
         r"configuration source|configuration file|slurm\.conf",
-        (
-            "this host has no Slurm configuration: is it a login node, and does SLURM_CONF name "
-            "the right file?"
-        ),
+        "this host has no Slurm configuration: is it a login node, and does SLURM_CONF name "
+        "the right file?",
     ),
 )
 

@@ -68,13 +68,13 @@ def run_accept(options: argparse.Namespace) -> None:
     from dlperf_slurm.results.reference import read_reference
 
     tolerance = parse_percent(options.tolerance)
-    name = str(options.reference)
-    is_published = name in list_sources() and not options.reference.exists()
+    source = str(options.reference)
+    is_published = source in list_sources() and not options.reference.exists()
     reference = [] if is_published else read_reference(options.reference)
     run = find_readable_run(options.run, options.results)
     cases = collect_outcomes(run)
     if is_published:
-        reference = make_reference(name, cases)
+        reference = make_reference(source, cases)
     accepted = compare_with_reference(
         run.manifest, cases, reference, options.reference.name, tolerance
     )
@@ -89,12 +89,6 @@ def run_accept(options: argparse.Namespace) -> None:
     summary = write_document(title, [table], notes)
     if options.markdown is not None:
         write_file(options.markdown, "--markdown", summary.encode())
-    write_checks(
-        *(
-            options,
-            acceptance_text.name_acceptance(accepted),
-            acceptance_text.list_checks(accepted),
-        ),
-        *(acceptance_text.describe_method(accepted), summary),
-    )
+    name, checks = acceptance_text.name_acceptance(accepted), acceptance_text.list_checks(accepted)
+    write_checks(options, name, checks, acceptance_text.describe_method(accepted), summary)
     acceptance_text.guard_acceptance(accepted)

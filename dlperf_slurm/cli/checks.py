@@ -97,9 +97,8 @@ def run_parity(options: argparse.Namespace) -> None:
             raise InputError(f"parity: {describe_unknown(wrong[0], known, what)}")
     loaded = load_site(options.site, None, options.set)
     frameworks = options.frameworks or list_frameworks()
-    missing = [
-        *filter(None, (verify.find_missing_environment(one, loaded.site) for one in frameworks))
-    ]
+    problems = (verify.find_missing_environment(one, loaded.site) for one in frameworks)
+    missing = [problem for problem in problems if problem]
     if missing and options.frameworks:
         raise EnvironmentMissingError("\n".join(missing))
     for line in missing:
@@ -197,20 +196,14 @@ def _print_audit(
     if found:
         rows = [
             [
-                f.where or f"{f.file}:{f.line}",
-                f.cell,
-                f.published,
-                f.follows,
-                _write_share(f.excess),
-                f.kind,
-                f.reason,
+                *(f.where or f"{f.file}:{f.line}", f.cell, f.published, f.follows),
+                *(_write_share(f.excess), f.kind, f.reason),
             ]
             for f in found
         ]
         header = ["where", "cell", "printed", "expected", "beyond rounding", "kind", "why"]
-        print_table(
-            header, rows, console, title="findings, largest deviation first", text_columns=None
-        )
+        title = "findings, largest deviation first"
+        print_table(header, rows, console, title, text_columns=None)
     if audit.not_audited:
         gaps = [
             [f"{gap.file}:{gap.line}", gap.what, str(gap.count), gap.reason]
@@ -227,15 +220,11 @@ def _print_audit(
         print_table(header, lines, console, title="findings by kind")
     checked = audit.checked
     in_spread = sum(finding.kind == IN_SPREAD for finding in audit.findings)
+    spread = f", {in_spread} differences no larger than the spread of the row's latencies"
     print(
         f"{checked.derived_cells} speedups recomputed, {count_things(len(found), 'finding')}, "
         f"{len(audit.findings) - len(found) - in_spread} smaller differences (below "
-        f"{100 * threshold:g} %)"
-        + (
-            f", {in_spread} differences no larger than the spread of the row's latencies"
-            if in_spread
-            else ""
-        )
+        f"{100 * threshold:g} %){spread if in_spread else ''}"
     )
     print(
         f"also checked: percentiles of {checked.latency_rows} rows, "

@@ -41,6 +41,9 @@ COMMANDS = {
 NO = "no"
 IN_TURNS = "the named run, and your run submitted with it by --interleave"
 IN_JOBS = "in jobs: commands that your matrix and site file set"
+OF_THE_RUN = "in jobs: commands that the run's files set"
+GOES_ON = ("the named run", "the named run", IN_TURNS, NO, OF_THE_RUN)
+NAMED_OR_YOURS = "the named run, or the latest if it is yours"
 # name -> whether it reads runs, writes into a run, submits, cancels, and where it runs code; other
 # commands do none of it. A run is any run, one that this user began ("your"), or the one that the
 # command line names ("the named run"). A test checks the commands.
@@ -58,20 +61,7 @@ EFFECTS = {
     "submit": ("any", "new runs", "the new runs", NO, IN_JOBS),
     "sweep": ("any", "a new run", "the new run", NO, IN_JOBS),
     "nodes": ("any", "the run's report", NO, NO, NO),
-    "resume": (
-        "the named run",
-        "the named run",
-        IN_TURNS,
-        NO,
-        "in jobs: commands that the run's files set",
-    ),
-    "retry": (
-        "the named run",
-        "the named run",
-        IN_TURNS,
-        NO,
-        "in jobs: commands that the run's files set",
-    ),
+    **dict.fromkeys(("resume", "retry"), GOES_ON),
     "list": ("any", NO, NO, NO, NO),
     "log": ("any", NO, NO, NO, NO),
     "status": ("any", "the run's journal", NO, NO, NO),
@@ -82,13 +72,7 @@ EFFECTS = {
         NO,
         "in jobs of a run that is yours: commands that the run's files set",
     ),
-    "cancel": (
-        "the named run, or the latest if it is yours",
-        "the run's journal",
-        NO,
-        "the named run, or the latest if it is yours",
-        NO,
-    ),
+    "cancel": (NAMED_OR_YOURS, "the run's journal", NO, NAMED_OR_YOURS, NO),
     "report": ("any", "the run's report", NO, NO, NO),
     "compare": ("any", NO, NO, NO, NO),
     "reference": ("the named run", NO, NO, NO, NO),

@@ -84,11 +84,6 @@ def _print(compared: "RunComparison", options: argparse.Namespace) -> None:
         show_table(table, console)
         print_footnotes(notes, console)
     name = comparison_text.name_comparison(compared)
+    method = comparison_text.describe_method(compared)
     summary = write_document(name, [table], notes)
-    write_checks(
-        options,
-        name,
-        list_comparison_checks(compared),
-        comparison_text.describe_method(compared),
-        summary,
-    )
+    write_checks(options, name, list_comparison_checks(compared), method, summary)

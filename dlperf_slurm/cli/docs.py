@@ -63,17 +63,14 @@ def _find_folder() -> Path:
 def _cut_section(text: str, anchor: str) -> str:
     """Return the section of a page, with its subsections; raise InputError if there is none."""
     headings = [*_HEADING.finditer(_CODE.sub(lambda code: " " * len(code[0]), text))]
-    anchors = [_name_anchor(heading[2]) for heading in headings]
+    # as in a link: "what-is-compared"
+    words = (re.sub(r"[^\w\s-]", "", heading[2].lower()) for heading in headings)
+    anchors = [re.sub(r"[\s-]+", "-", text).strip("-") for text in words]
     if anchor not in anchors:
         raise InputError(describe_unknown_choice(anchor, anchors[1:]))
     first, *later = headings[anchors.index(anchor) :]
     ends = [heading.start() for heading in later if len(heading[1]) <= len(first[1])]
     return text[first.start() : ends[0] if ends else None]
-
-
-def _name_anchor(heading: str) -> str:
-    """Return the anchor of a heading in a link, such as "what-is-compared"."""
-    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading.lower())).strip("-")
 
 
 def _print_page(text: str) -> None:

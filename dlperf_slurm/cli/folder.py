@@ -23,6 +23,8 @@ SHOWN_RUNS = 20
 SHOWN_LINES = 40
 # of an array task's output; a longer one is cut at its beginning
 LOG_LIMIT_BYTES = 2**24
+DEFAULT_TITLE = "Deep-learning benchmarks"
+MIB = 2**20
 
 
 def add_commands(commands: "Commands") -> None:
@@ -156,9 +158,6 @@ def _choose_tasks(run: "Run", pattern: Optional[str]) -> "list[RunTask]":
     return failed or [task for task, attempt in found if attempt.start][-1:]
 
 
-MIB = 2**20
-
-
 def run_archive(options: argparse.Namespace) -> None:
     """Pack a run directory into a zip file; with --remove, delete the run directory afterwards."""
     from dlperf_slurm.files.archive_lookup import ARCHIVE_SUFFIX
@@ -196,9 +195,6 @@ def refuse_unfinished(run: "Run") -> None:
             f"Finish the run: {COMMAND} resume {run.path} --wait\n"
             f"Or cancel it:   {COMMAND} cancel {run.path}"
         )
-
-
-DEFAULT_TITLE = "Deep-learning benchmarks"
 
 
 def run_publish(options: argparse.Namespace) -> None:

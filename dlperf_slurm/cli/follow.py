@@ -1,7 +1,7 @@
 """A submitted run -> its report, after its array tasks were followed to their end."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,9 @@ from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.reports.progress import HandlePoll
     from dlperf_slurm.scheduler.state import TaskState
     from dlperf_slurm.scheduler.submitter import Submitter
-
-    Release = Callable[[Sequence[TaskState], int], list[str]]
 
 
 @contextmanager
@@ -81,7 +80,7 @@ def follow_to_end(
     # `wait` submits nothing
     words = "resume --wait" if submitter.is_waiting else "wait"
     with advise(f"{COMMAND} {words} {run.path}"), convert_disk_full_error(run.path):
-        release: Release = lambda states, poll: []  # noqa: E731
+        release: HandlePoll = _release_nothing
         if is_own:
             release = Releaser(run, read_retry_limits(run).launch).release
         else:
@@ -114,6 +113,10 @@ def follow_to_end(
         if calls:
             count = len(tracker.array_job_ids)
             print(f"Calls of Slurm commands: {count} sbatch, and while waiting {calls}")
+
+
+def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
+    return []
 
 
 def warn_of_full_disk(run: "Run") -> None:

@@ -1,7 +1,6 @@
 """The command history: what each case measured from run to run, and a check of the newest run."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,13 @@ from dlperf_slurm.cli.options import (
 from dlperf_slurm.cli.output import (
     check_plot_file,
     make_console,
+    warn,
     write_checks,
     write_file,
     write_plot,
 )
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.program import PROGRAM, find_results_dir
+from dlperf_slurm.program import find_results_dir
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -81,22 +81,17 @@ def run_history(options: argparse.Namespace) -> None:
     Raises InputError if no case is selected; with --fail-if-slower, SlowerError, InconclusiveError
     or CasesFailedError, as `guard_history`.
     """
-    from dlperf_slurm.reports.history_text import METHOD, tabulate_history
-    from dlperf_slurm.reports.regression_check import (
-        guard_history,
-        list_history_checks,
-        parse_percent,
-    )
+    from dlperf_slurm.reports import history_text, regression_check
     from dlperf_slurm.results.history.timeline import compare_newest, read_history
 
-    limit = parse_percent(options.fail_if_slower)
+    limit = regression_check.parse_percent(options.fail_if_slower)
     if options.window < 1:
         raise InputError(f"--window: {options.window} is not allowed; allowed: at least 1")
     check_plot_file(options.plot)
     folders = options.results or [Path(find_results_dir())]
     history = read_history(folders, options.case, options.framework)
     for problem in history.problems:
-        print(f"{PROGRAM}: warning: {problem}", file=sys.stderr)
+        warn(f"warning: {problem}")
     _write_files(history, options)
     _print(history, options.json, options.all)
     if limit is None and options.junit is None and not options.github:
@@ -104,11 +99,11 @@ def run_history(options: argparse.Namespace) -> None:
     from dlperf_slurm.reports.formats.markdown import write_document
 
     newest = compare_newest(history.rows, limit, options.window)
-    tables, notes = tabulate_history(history.rows)
-    summary = write_document(NAME, tables, notes)
-    write_checks(options, NAME, list_history_checks(newest, limit), METHOD, summary)
+    summary = write_document(NAME, *history_text.tabulate_history(history.rows))
+    checks = regression_check.list_history_checks(newest, limit)
+    write_checks(options, NAME, checks, history_text.METHOD, summary)
     if limit is not None:
-        guard_history(newest, limit)
+        regression_check.guard_history(newest, limit)
 
 
 def _write_files(history: "SelectedHistory", options: argparse.Namespace) -> None:
@@ -119,8 +114,8 @@ def _write_files(history: "SelectedHistory", options: argparse.Namespace) -> Non
     if options.csv is not None:
         write_file(options.csv, "--csv", serialize_csv(make_history_frame(history.rows)).encode())
     if options.parquet is not None:
-        frame = make_history_frame(history.rows)
-        write_file(options.parquet, "--parquet", *serialize_frames(frame))
+        files = serialize_frames(make_history_frame(history.rows))
+        write_file(options.parquet, "--parquet", *files)
     if options.plot is not None:
         from dlperf_slurm.reports.plots.between_runs import plot_history
 
@@ -141,9 +136,8 @@ def _print(history: "SelectedHistory", as_json: bool, is_whole: bool) -> None:
         return
     console = make_console()
     is_short = not is_whole and history.rows.timeline.nunique() > MAX_CASES
-    tables, notes = (history_text.tabulate_newest if is_short else history_text.tabulate_history)(
-        history.rows
-    )
+    tabulate = history_text.tabulate_newest if is_short else history_text.tabulate_history
+    tables, notes = tabulate(history.rows)
     for table in tables:
         show_table(table, console)
         console.print()

@@ -19,14 +19,14 @@ from dlperf_slurm.published.layouts import DEFAULT_LAYOUT, list_layouts
 from dlperf_slurm.reports.exports import list_exports, load_export
 from dlperf_slurm.reports.plots import CHOICES, SOME
 
-# the layout that is also a report of NVIDIA's benchmark.py as JSON
-NVIDIA = "nvidia"
-
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
     from dlperf_slurm.jobs.run_files import FileState
     from dlperf_slurm.reports.summarize import Summary, TableMaker
+
+# the layout that is also a report of NVIDIA's benchmark.py as JSON
+NVIDIA = "nvidia"
 
 
 def add_commands(commands: "Commands") -> None:
@@ -104,12 +104,12 @@ def run_report(options: argparse.Namespace) -> None:
 def _write_checks(run: "Run", options: argparse.Namespace) -> None:
     """Write a run's JUnit report and GitHub annotations, with a check per case."""
     from dlperf_slurm.files.folders import run_permissions
+    from dlperf_slurm.reports import report_files
     from dlperf_slurm.reports.ci_checks import list_run_checks
     from dlperf_slurm.reports.formats.markdown import FILE_NAME, serialize
-    from dlperf_slurm.reports.report_files import make_report
 
     with run_permissions(run.path):
-        report = make_report(run, {})
+        report = report_files.make_report(run, {})
     summary = report.summary
     markdown = serialize(report)[FILE_NAME].decode()
     checks = list_run_checks(summary)
@@ -121,11 +121,11 @@ def _print_text(run: "Run", options: argparse.Namespace) -> None:
     from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.layouts.parts.figures import make_run_figures
     from dlperf_slurm.published.nvidia_report import serialize_figures
+    from dlperf_slurm.reports import report_files
     from dlperf_slurm.reports.formats.json import FILE_NAME, serialize
-    from dlperf_slurm.reports.report_files import make_report
 
     with run_permissions(run.path):
-        report = make_report(run, _choose_sources(options.against))
+        report = report_files.make_report(run, _choose_sources(options.against))
     if options.format:
         text = load_export(options.format).serialize(report.summary)
     elif options.layout == NVIDIA:

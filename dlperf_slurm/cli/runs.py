@@ -333,7 +333,6 @@ def run_retry(options: argparse.Namespace) -> None:
     --exclude-bad-nodes keeps it off nodes that were slow or failed; --wait follows the run to its
     end and reports.
     """
-    from dlperf_slurm.cli.staging import list_bad_nodes
     from dlperf_slurm.scheduler.retry import stage_retry
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
@@ -343,7 +342,9 @@ def run_retry(options: argparse.Namespace) -> None:
             bad_nodes: list[str] = []
             if options.exclude_bad_nodes:
                 manifest = run.manifest
-                bad_nodes = list_bad_nodes(run.path.parent, manifest.site_name, manifest.clusters)
+                bad_nodes = staging.list_bad_nodes(
+                    run.path.parent, manifest.site_name, manifest.clusters
+                )
             count = stage_retry(run, bad_nodes, warn)
         if count or options.wait or find_unsubmitted(run):
             say(f"retrying {count} of {len(before)} array tasks")

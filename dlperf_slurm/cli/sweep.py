@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.cli import staging
 from dlperf_slurm.cli.options import (
     RUN_HELP,
     add_command,
@@ -77,7 +78,6 @@ def add_commands(commands: "Commands") -> None:
 
 def run_sweep(options: argparse.Namespace) -> None:
     """Submit array jobs that measure a matrix's cases on each node; raises as `submit` does."""
-    from dlperf_slurm.cli.staging import load_plan, stage_matrices
     from dlperf_slurm.jobs.grouping import choose_pairs
     from dlperf_slurm.stats.slow_nodes import LEAST_BLOCKS
 
@@ -88,7 +88,7 @@ def run_sweep(options: argparse.Namespace) -> None:
         )
     options.set = [*(_DETERMINISTIC if options.bits else ()), *options.set]
     with print_result(options) as runs:
-        _, loaded, plan, *_ = load_plan(options, must_reach_cluster=False)
+        _, loaded, plan, *_ = staging.load_plan(options, must_reach_cluster=False)
         if loaded.site.scheduler != "slurm":
             raise InputError(f"site {loaded.name} has no Slurm; a sweep needs a Slurm partition")
         size = 2 if options.pairs else 1
@@ -119,7 +119,7 @@ def run_sweep(options: argparse.Namespace) -> None:
             f"{len(nodes)} nodes, {options.blocks} repeats of each case on each {each}; nodes not "
             f"available: {len(absent)}"
         )
-        runs += stage_matrices(options, [checked])
+        runs += staging.stage_matrices(options, [checked])
         mark_own(runs[0])
         submit_and_follow(runs[0], options.wait, is_new=True)
 
@@ -257,11 +257,11 @@ def show_nodes(
 def _write_lists(run: "Run", verdicts: "NodeVerdicts", is_quiet: bool) -> None:
     """Write the lists of good and bad nodes of a sweep, and print their paths unless `is_quiet`."""
     from dlperf_slurm.files.folders import run_permissions
-    from dlperf_slurm.reports.node_verdicts_text import write_lists
+    from dlperf_slurm.reports import node_verdicts_text
 
     try:
         with run_permissions(run.path):
-            paths = write_lists(run, verdicts)
+            paths = node_verdicts_text.write_lists(run, verdicts)
     except OSError as error:
         warn(f"the lists of nodes were not written: {error}")
         return

@@ -14,6 +14,38 @@ from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
 from dlperf_slurm.worker.rendezvous import KINDS, MPI, TORCHRUN, RendezvousSettings
 
+PositiveInt = Annotated[int, Field(ge=1)]
+# NVIDIA's "8.0" or AMD's "gfx90a"
+COMPUTE_CAPABILITY = r"^([0-9]{1,2}\.[0-9]|gfx[0-9a-f]{3,5})$"
+# sbatch options that every script sets, and where their values come from
+OWN_OPTIONS = {
+    "array": "the matrix",
+    "clusters": "clusters",
+    "cpus-per-task": "cpus_per_rank",
+    "error": "the run directory",
+    "job-name": "the run",
+    "nodes": "the axis topology",
+    "ntasks": "the axis topology",
+    "ntasks-per-node": "the axis topology",
+    "open-mode": "the run directory",
+    "output": "the run directory",
+    "time": "time_limit_minutes",
+    "wrap": "the template",
+}
+# short names of the same options
+OWN_LETTERS = {
+    "J": "job-name",
+    "M": "clusters",
+    "N": "nodes",
+    "a": "array",
+    "c": "cpus-per-task",
+    "e": "error",
+    "n": "ntasks",
+    "o": "output",
+    "t": "time",
+}
+_DIRECTIVE = re.compile(r"--([A-Za-z0-9][\w-]*)(?:[= ].*)?|-([A-Za-z])(?: ?[^ ].*)?", re.ASCII)
+
 
 class NodeCheck(TomlModel):
     """Checks that a node must pass before ranks start on it; none by default.
@@ -68,10 +100,6 @@ class NodeSettings(TomlModel):
     """Time limit of each check, and of each line of `setup`, on a node."""
 
 
-# NVIDIA's "8.0" or AMD's "gfx90a"
-COMPUTE_CAPABILITY = r"^([0-9]{1,2}\.[0-9]|gfx[0-9a-f]{3,5})$"
-
-
 def _check_topology_key(text: str) -> str:
     if text != "default":
         try:
@@ -93,38 +121,6 @@ def _check_gpu_type(text: str) -> str:
 
 def _check_framework(name: str) -> str:
     return check_known(name, list_frameworks(), "a framework")
-
-
-# sbatch options that every script sets, and where their values come from
-OWN_OPTIONS = {
-    "array": "the matrix",
-    "clusters": "clusters",
-    "cpus-per-task": "cpus_per_rank",
-    "error": "the run directory",
-    "job-name": "the run",
-    "nodes": "the axis topology",
-    "ntasks": "the axis topology",
-    "ntasks-per-node": "the axis topology",
-    "open-mode": "the run directory",
-    "output": "the run directory",
-    "time": "time_limit_minutes",
-    "wrap": "the template",
-}
-
-
-# short names of the same options
-OWN_LETTERS = {
-    "J": "job-name",
-    "M": "clusters",
-    "N": "nodes",
-    "a": "array",
-    "c": "cpus-per-task",
-    "e": "error",
-    "n": "ntasks",
-    "o": "output",
-    "t": "time",
-}
-_DIRECTIVE = re.compile(r"--([A-Za-z0-9][\w-]*)(?:[= ].*)?|-([A-Za-z])(?: ?[^ ].*)?", re.ASCII)
 
 
 def check_directive(line: str) -> str:
@@ -156,9 +152,6 @@ def make_absolute(path: str) -> str:
     """
     # jobs do not run in the directory that they are submitted from
     return str(make_absolute_path(expand_home(path)))
-
-
-PositiveInt = Annotated[int, Field(ge=1)]
 
 
 class LauncherOptions(TomlModel):

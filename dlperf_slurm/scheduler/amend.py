@@ -21,18 +21,8 @@ from dlperf_slurm.scheduler.submit import find_unsubmitted, recover_interrupted
 
 # keys that change only #SBATCH lines or when jobs are submitted, and no measured value
 AMENDABLE = (
-    "account",
-    "array_throttle",
-    "constraint",
-    "directives",
-    "exclusive",
-    "gpu_request",
-    "gpu_type",
-    "max_submitted",
-    "memory_mib_per_node",
-    "partition",
-    "qos",
-    "reservation",
+    *("account", "array_throttle", "constraint", "directives", "exclusive", "gpu_request"),
+    *("gpu_type", "max_submitted", "memory_mib_per_node", "partition", "qos", "reservation"),
     "time_limit_minutes",
 )
 
@@ -45,16 +35,16 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
     value that is wrong or may not change, and if all array jobs are submitted; SchedulerError if
     another process is submitting the run.
     """
-    before = read_site(run)
-    after = _merge(run, assignments)
+    before, path = read_site(run), run.path / SITE_FILE
+    merged, _ = merge_site_layers([read_toml(path), *map(_read_assignment, assignments)])
+    after = validate_file(Site, TomlFile(str(path), "", merged))
     changes = [
         f"{key}: {old!r} -> {new!r}"
         for key in AMENDABLE
         if (old := getattr(before, key)) != (new := getattr(after, key))
     ]
     if before.override != after.override:
-        keys = sorted({text.partition("=")[0].strip() for text in assignments})
-        names = ", ".join(keys)
+        names = ", ".join(sorted({text.partition("=")[0].strip() for text in assignments}))
         changes.append(f"{names}: now set for all jobs, in place of values in [[override]]")
     with hold_submit_lock(run.path):
         recover_interrupted(run)
@@ -70,25 +60,18 @@ def amend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         scripts = render_changes(run.path, run.path, run.manifest, groups, after)
         if changes:
             append_event(run.path, Event(AMENDED, detail="; ".join(changes)))
-            amended = (*run.manifest.amended, *changes)
-            run = run._replace(
-                manifest=dataclasses.replace(
-                    run.manifest, amended=amended, max_submitted=after.max_submitted
-                ),
+            manifest = dataclasses.replace(
+                run.manifest,
+                amended=(*run.manifest.amended, *changes),
+                max_submitted=after.max_submitted,
             )
-            manifest = format_manifest(run.manifest).encode()
-            write_file(run.path / MANIFEST_FILE, manifest, root=run.path, is_synced=True)
+            run = run._replace(manifest=manifest)
+            text = format_manifest(manifest)
+            write_file(run.path / MANIFEST_FILE, text.encode(), root=run.path, is_synced=True)
         text = tomli_w.dumps(after.model_dump(mode="json", exclude_none=True))
-        write_file(run.path / SITE_FILE, text.encode(), root=run.path, is_synced=True)
+        write_file(path, text.encode(), root=run.path, is_synced=True)
         write_scripts(run.path, scripts)
     return run, changes
-
-
-def _merge(run: Run, assignments: Sequence[str]) -> Site:
-    """Return the run's site with the values of `--set`; raises InputError with all problems."""
-    path = run.path / SITE_FILE
-    merged, _ = merge_site_layers([read_toml(path), *map(_read_assignment, assignments)])
-    return validate_file(Site, TomlFile(str(path), "", merged))
 
 
 def _read_assignment(text: str) -> TomlFile:

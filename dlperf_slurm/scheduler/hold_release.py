@@ -71,7 +71,10 @@ class Releaser:
         }
         for group_id, array_job_id in groups.items():
             cause = read_hold(self._run.path, group_id)
-            if self._release(array_job_id, self._count_releases(cause), poll):
+            # a disk that was full for a moment may have lost the error message
+            limit = self._launch_tries if _WORDLESS.fullmatch(cause) else 0
+            limit = RELEASES if is_disk_full_reason(cause) else limit
+            if self._release(array_job_id, limit, poll):
                 with suppress(OSError):
                     forget_hold(self._run.path, group_id)
                 yield f"array job {array_job_id} was held ({cause}) and has been released"
@@ -86,13 +89,6 @@ class Releaser:
             job_id = state.array_job_id if is_only else state.task.get_job_id(state.array_job_id)
             if self._release(job_id, self._launch_tries, poll):
                 yield f"job {job_id} was held ({state.detail}) and has been released"
-
-    def _count_releases(self, cause: str) -> int:
-        """Return how often an array job that was held for this error (`cause`) may be released."""
-        if is_disk_full_reason(cause):
-            return RELEASES
-        # a disk that was full for a moment may have lost the error message
-        return self._launch_tries if _WORDLESS.fullmatch(cause) else 0
 
     def _release(self, job_id: str, limit: int, poll: int) -> bool:
         """Run `scontrol release` for a job; return False if it was not called, or failed.

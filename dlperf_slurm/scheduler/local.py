@@ -26,6 +26,25 @@ if TYPE_CHECKING:
     import subprocess
     import threading
 
+MODULE = "dlperf_slurm.scheduler.local"
+# `python -m` would import from the working directory first, where a file may shadow a module
+_START = """\
+import os, sys
+home, module = sys.argv[1:3]
+del sys.argv[1:3]
+here = os.getcwd()
+sys.path[:] = [path for path in sys.path if path == home or os.path.abspath(path) != here]
+if home not in sys.path:
+    sys.path.insert(0, home)
+import runpy
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+_JOB_ID = r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)"
+
+START_SECONDS = 20.0
+TERMINATION_GRACE_SECONDS = 20.0
+GROUP_POLL_SECONDS = 0.1
+
 
 class TimeBudget:
     """The time budget of a local run (`submit --within`), which begins at the first array task.
@@ -63,26 +82,6 @@ class TimeBudget:
         self._longest_seconds = max(self._longest_seconds, self._clock() - self._task_began)
 
 
-MODULE = "dlperf_slurm.scheduler.local"
-# `python -m` would import from the working directory first, where a file may shadow a module
-_START = """\
-import os, sys
-home, module = sys.argv[1:3]
-del sys.argv[1:3]
-here = os.getcwd()
-sys.path[:] = [path for path in sys.path if path == home or os.path.abspath(path) != here]
-if home not in sys.path:
-    sys.path.insert(0, home)
-import runpy
-runpy.run_module(module, run_name="__main__", alter_sys=True)
-"""
-_JOB_ID = r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)"
-
-START_SECONDS = 20.0
-TERMINATION_GRACE_SECONDS = 20.0
-GROUP_POLL_SECONDS = 0.1
-
-
 class TimeLimit(NamedTuple):
     """Time limit of each array task, and how long before it the ranks are warned (0: never)."""
 
@@ -106,17 +105,9 @@ def start_array_job(run: Run, group_id: str, limit: TimeLimit) -> str:
 
     Raises SchedulerError if the process does not claim the group within START_SECONDS.
     """
-    import subprocess
-
     log = run.get_script_path(group_id).with_suffix(".local.log")
-    with open_to_append(log, root=run.path) as output:
-        process = subprocess.Popen(
-            make_command(run.path, group_id, len(run.read_tasks(group_id)), limit),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    command = make_command(run.path, group_id, len(run.read_tasks(group_id)), limit)
+    process = _start(command, log, run.path)
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         job_id = read_claim(run.path, group_id)
@@ -185,21 +176,11 @@ def run_array_task(
 
     Its output is appended to scripts/GROUP_ID_N.log. At the end, processes that it left are ended.
     """
-    import subprocess
-
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = clean_environment(os.environ, DEVICE_VARIABLES)
     environment["DLPERF_SLURM_JOB_ID"] = job_id
-    with open_to_append(log, root=run_dir) as output:
-        process = subprocess.Popen(
-            ["bash", str(script), str(array_task_id)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-        )
+    process = _start(["bash", str(script), str(array_task_id)], log, run_dir, environment)
     started = time.monotonic()
     is_warned = not limit.warning_seconds
     while process.poll() is None:
@@ -214,6 +195,23 @@ def run_array_task(
         cancelled.wait(LOOK_SECONDS)
     # also after a normal end: what is left would run beside the next array task
     end_process_group(process)
+
+
+def _start(
+    command: Sequence[str], log: Path, run_dir: Path, environment: Optional[dict[str, str]] = None
+) -> "subprocess.Popen[bytes]":
+    """Start a program in a session of its own; its output is appended to `log`."""
+    import subprocess
+
+    with open_to_append(log, root=run_dir) as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
 
 
 def end_process_group(process: "subprocess.Popen[bytes]") -> None:

@@ -328,19 +328,17 @@ class ProcessWatcher:
         started or ended is known from its files alone.
         """
         first = get_first_in_queue() if self.followed else ""
-        waiting = (
-            ""
-            if first in ("", self._run_id)
-            else f"waits for your run {first}, which is using this machine"
-        )
+        waiting = ""
+        if first not in ("", self._run_id):
+            waiting = f"waits for your run {first}, which is using this machine"
         for job_id in self.followed:
             array_job_id = job_id.rpartition("_")[0]
-            host = local.find_other_host(array_job_id)
-            is_alive = bool(host) or local.is_alive(array_job_id)
-            elsewhere = f"runs on {host}; its state is known only on that host" if host else ""
-            reason = elsewhere or (waiting if is_alive else "")
-            state = PENDING if is_alive else UNKNOWN
-            self._rows[job_id] = QueueRow(state, reason, is_local=True)
+            row = QueueRow(UNKNOWN)
+            if host := local.find_other_host(array_job_id):
+                row = QueueRow(PENDING, f"runs on {host}; its state is known only on that host")
+            elif local.is_alive(array_job_id):
+                row = QueueRow(PENDING, waiting)
+            self._rows[job_id] = row._replace(is_local=True)
 
     def get_row(self, job_id: str) -> QueueRow:
         """Return the last known row of an array task, by id; an empty row if `update` set none."""

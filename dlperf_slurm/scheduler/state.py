@@ -50,6 +50,9 @@ REQUEUED_STATES = frozenset(("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL
 _REQUEUE_REASON = re.compile("BeginTime|held|requeue", re.I)
 # 128 + SIGINT, SIGKILL, SIGTERM
 _TOLD_TO_END = frozenset((130, 137, 143))
+JOB_ENDED_EARLY = "the shared job ended before this array task started"
+# states of a shared job that are those of its array tasks too
+_SAME_FOR_ALL = REQUEUED_STATES | {"", PENDING, UNKNOWN, COMPLETED, CANCELLED}
 
 # records
 VALID, MEMORY, SIGNAL, NAMED, SILENT = RECORDS = ("valid", "memory", "signal", "named", "silent")
@@ -59,6 +62,16 @@ QUEUE_ROWS = (
     *("completed", "overdue", "failed", "stopped by Slurm", "node failed", "unknown", "missing"),
 )
 OVER = frozenset(QUEUE_ROWS[7:])
+# meaning of states that `classify_row` does not treat itself; our own states are the journal's
+_MEANINGS = {
+    "": "not asked",
+    FAILED: "failed",
+    NODE_FAIL: "node failed",
+    REVOKED: "revoked",
+    LOST: "missing",
+    **dict.fromkeys((*STOPPED_BY_SLURM, SKIPPED, UNHEALTHY), "stopped by Slurm"),
+    **dict.fromkeys(REQUEUED_STATES, "requeued"),
+}
 FROM_FILES = "state of files"
 FROM_RECORD = "state of record"
 FROM_QUEUE = "state of queue"
@@ -198,8 +211,7 @@ def find_rule(record: str, start: str, is_stopped: bool, queue: str, is_cancelle
     `record`, `start`, `queue` are words of RECORDS, STARTS, QUEUE_ROWS; see the module docstring.
     """
     facts = (record, start, "yes" if is_stopped else "no", queue, "yes" if is_cancelled else "no")
-    fitting = (number for number, rule in enumerate(RULES, start=1) if fits(rule, facts))
-    return next(fitting)
+    return next(number for number, rule in enumerate(RULES, start=1) if fits(rule, facts))
 
 
 def fits(rule: StateRule, facts: Sequence[str]) -> bool:
@@ -215,18 +227,6 @@ def classify_start(files: StartFiles) -> str:
     if files.has_ended:
         return "told" if files.exit_code in _TOLD_TO_END else "ended"
     return "started" if files.has_started else "not started"
-
-
-# meaning of states that `classify_row` does not treat itself; our own states are the journal's
-_MEANINGS = {
-    "": "not asked",
-    FAILED: "failed",
-    NODE_FAIL: "node failed",
-    REVOKED: "revoked",
-    LOST: "missing",
-    **dict.fromkeys((*STOPPED_BY_SLURM, SKIPPED, UNHEALTHY), "stopped by Slurm"),
-    **dict.fromkeys(REQUEUED_STATES, "requeued"),
-}
 
 
 def classify_row(row: Optional[QueueRow]) -> str:
@@ -245,24 +245,16 @@ def classify_row(row: Optional[QueueRow]) -> str:
     return _MEANINGS.get(row.state, "live")
 
 
-def needs_record(files: StartFiles, row: Optional[QueueRow], has_ended_before: bool) -> bool:
-    """Return whether an array task's result, its record, could change its state: it must be read.
-
-    `has_ended_before`: an earlier start of the attempt has ended.
-    """
+def needs_record(files: StartFiles, row: Optional[QueueRow]) -> bool:
+    """Return whether the record of an array task could change its state, so that it is read."""
     queue = classify_row(row)
-    if files.has_ended or has_ended_before or queue in OVER:
-        return True
-    return files.has_started and queue in ("requeued", "no job")
+    is_waiting_again = files.has_started and queue in ("requeued", "no job")
+    return files.has_ended or queue in OVER or is_waiting_again
 
 
 def count_states(states: Sequence[TaskState]) -> dict[str, int]:
     """Count the array tasks by state: name of each state that occurs -> number of tasks."""
     return dict(Counter(state.state for state in states))
-
-
-JOB_ENDED_EARLY = "the shared job ended before this array task started"
-_SAME_FOR_ALL = REQUEUED_STATES | {"", PENDING, UNKNOWN, COMPLETED, CANCELLED}
 
 
 def get_row_of_array_task(

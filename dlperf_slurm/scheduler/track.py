@@ -266,8 +266,7 @@ class Tracker:
         files = StartFiles("started" in kinds, "ended" in kinds)
         known_row = row if array_job_id or final is not None else None
         attempt, fingerprint = AttemptValidity(None, None, ""), ""
-        has_ended = any(kind == "ended" for _, kind in seen)
-        if not self._has_whole_journal or needs_record(files, known_row, has_ended):
+        if not self._has_whole_journal or needs_record(files, known_row):
             # fingerprinted before reading: files written meanwhile change it, and are read again
             fingerprint = self._fingerprint(task, seen)
             attempt = validate_attempt(self.run, self._planned[task.case_id], task)

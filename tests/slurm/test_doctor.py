@@ -69,11 +69,6 @@ def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
             "use another partition",
         ),
         (["cpus_per_rank=9"], "cores: 2n2g: 2 ranks with 9 cores each on", "set cpus_per_rank = 8"),
-        (
-            ["time_limit_minutes.default=90"],
-            "time limit: 2n2g: partition main allows jobs of 60 min at most; requested: 90 min",
-            "set time_limit_minutes.default = 60 or less",
-        ),
         (["launcher.mpi=openmpi"], "MPI: 2n2g: srun has no MPI plug-in 'openmpi'", "one of: cray_"),
         (
             ["constraint=nosuch"],

@@ -20,7 +20,6 @@ from support.tool import (
     await_that,
     find_details,
     find_states,
-    run_tool,
     start_tool,
 )
 
@@ -28,14 +27,6 @@ from dlperf_slurm.contract.record import OUT_OF_MEMORY
 
 CASES_FAILED = 5
 CANCELLED_PAIR = {"1n1g.0": "CANCELLED", "1n1g.1": "CANCELLED"}
-
-
-def test_cancel_ends_what_runs_and_what_is_pending(cluster, tmp_path, gate):
-    run = start_spin(gate, tmp_path / "results", repeats=2)
-    done = run_tool(["cancel", str(run.path)], tmp_path)
-    assert "2 array tasks" in done.stdout
-    assert wait(run).returncode == CASES_FAILED
-    assert find_states(run) == CANCELLED_PAIR
 
 
 def test_pending_tasks_that_someone_cancels_are_not_completed(cluster, tmp_path, gate):

@@ -21,8 +21,10 @@ from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import FAILED, OK, RECORD_FILE, Clock, Failure, RankResult, Record
+from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
+from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.render import render_scripts
@@ -98,6 +100,18 @@ def submit_run(run: Run, report: Callable[[str], None], retry_seconds: float = 0
     submitter.submit()
     submitter.raise_if_unsubmitted()
     return submitter.started
+
+
+def journal_submissions(run: Run) -> None:
+    """Journal that the groups of a run were submitted as the array jobs 1, 2, ..."""
+    for number, group_id in enumerate(run.list_group_ids(), start=1):
+        append_event(run.path, Event(SUBMITTED, format_now(), group_id, str(number)))
+
+
+def journal_state(run: Run, task: RunTask, state: str, detail: str = "", job_id: str = "1") -> None:
+    """Journal the final state of an array task."""
+    event = Event(STATE, format_now(), task.group_id, job_id, task.array_task_id, state, detail)
+    append_event(run.path, event)
 
 
 def make_wheel(path: Path) -> Path:

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from builders import SMALL_MATRIX, copy_run, make_site, write_matrix
+from builders import SMALL_MATRIX, copy_run, make_site, print_queue, write_matrix, write_program
 from history_runs import stage_seven
 from support.local_runs import make_temp_dir
 
@@ -81,6 +81,21 @@ def bin_dir(tmp_path, monkeypatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     return folder
+
+
+@pytest.fixture
+def cluster(bin_dir, home) -> Path:
+    """Put the clients of an empty cluster on PATH; sbatch notes its options in `calls`.
+
+    It accepts all array jobs, as 1, 2, ...
+    """
+    count = f"n=0; while read -r _; do n=$((n + 1)); done < {home}/calls; echo $n"
+    submit = f'echo "$@" >> {home}/calls; {count}'
+    write_program(bin_dir, "sbatch", f'case "$*" in *--parsable*) {submit};; esac')
+    write_program(bin_dir, "scontrol", "echo 'ClusterName = tiny'; echo 'MaxArraySize = 1001'")
+    for name in ("srun", "squeue", "sacct"):
+        write_program(bin_dir, name, print_queue())
+    return bin_dir
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,7 @@ def interrupt(process):
     return process.returncode, errors.split("\n")
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.1, 0.3, 0.8])
+@pytest.mark.parametrize("delay", [0.0, 0.3])
 def test_interrupt_prints_one_line(delay):
     process = start("plan", str(write_matrix()), "--site", "local")
     time.sleep(delay)

@@ -36,7 +36,6 @@ def start(monkeypatch, tmp_path):
     ("typed", "script", "words"),
     [
         (["python3", "-m", "dlperf_slurm"], MAIN, "python3 -m dlperf_slurm"),
-        ([".venv/bin/python", "-m", "dlperf_slurm"], MAIN, ".venv/bin/python -m dlperf_slurm"),
         (["/a b/python", "-m", "dlperf_slurm"], MAIN, "'/a b/python' -m dlperf_slurm"),
         # other programs that use the tool
         *((["python3"], script, PROGRAM) for script in ("", "-c", "/x/pytest/__main__.py")),

@@ -39,14 +39,9 @@ ROCR_VISIBLE_DEVICES PYTHONPATH PYTHONHOME VIRTUAL_ENV
 """
 
 
-@pytest.mark.parametrize("name", LEAKING.split())
-def test_leftover_of_a_surrounding_job_is_dropped(name):
-    assert clean_environment({name: "x"}) == {}
-
-
-@pytest.mark.parametrize("name", ["SLURM_CONF", "PATH", "HOME", "NCCL_DEBUG", "OMP_NUM_THREADS"])
-def test_what_the_client_or_the_user_needs_is_kept(name):
-    assert clean_environment({name: "x"}) == {name: "x"}
+def test_leftovers_of_a_surrounding_job_are_dropped_and_no_other_variables():
+    kept = dict.fromkeys(["SLURM_CONF", "PATH", "HOME", "NCCL_DEBUG", "OMP_NUM_THREADS"], "x")
+    assert clean_environment({**dict.fromkeys(LEAKING.split(), "x"), **kept}) == kept
 
 
 @pytest.mark.parametrize(
@@ -57,8 +52,7 @@ def test_what_the_client_or_the_user_needs_is_kept(name):
         # pending arrays are not cut short
         ('echo "$SLURM_BITSTR_LEN"', "0\n"),
         ('printf "%s|" "$@"', "--format=%i %T|$(x)|a'b|"),
-        ('read line || echo "no input"', "no input\n"),
-        ("echo warning >&2; echo 5", "5\n"),
+        ('read line || echo "no input"; echo warning >&2', "no input\n"),
         (r"printf 'caf\351\n'", "caf\ufffd\n"),
     ],
 )
@@ -100,14 +94,6 @@ def test_client_inherits_the_descriptors_it_is_given(bin_dir):
         assert file.read() == "here\n"
 
 
-def test_cluster_config_is_read_by_key(bin_dir):
-    write_program(bin_dir, "scontrol", f"PATH=/usr/bin:/bin\n{SCONTROL}")
-    config = read_cluster_config()
-    assert (config["ClusterName"], config["MaxArraySize"], config["TaskPluginParam"]) == (
-        "alpha", "1001", "",
-    )  # fmt: skip
-
-
 def test_cluster_name_is_asked_of_the_cluster(bin_dir):
     assert (is_slurm_here(), find_cluster_name()) == (False, None)
     write_program(bin_dir, "sbatch", "exit 1")
@@ -115,6 +101,8 @@ def test_cluster_name_is_asked_of_the_cluster(bin_dir):
     assert (is_slurm_here(), find_cluster_name()) == (True, None)
     write_program(bin_dir, "scontrol", f"PATH=/usr/bin:/bin\n{SCONTROL}")
     assert find_cluster_name() == "alpha"
+    config = read_cluster_config()
+    assert (config["MaxArraySize"], config["TaskPluginParam"]) == ("1001", "")
 
 
 CONTROLLER, MUNGE = "`scontrol ping`", "is munged running on this host"

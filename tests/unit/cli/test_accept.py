@@ -1,18 +1,16 @@
 """The commands reference and accept: verdicts on a run, exit codes, and what they write."""
 
 import json
-import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 from builders import run_main
-from history_runs import CASE_1, CASE_2, add_run, make_run
+from history_runs import CASE_1, CASE_2, RESULTS, add_run, make_run
 from support.problems import assert_problem
 
 pytestmark = pytest.mark.integration
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "example"
 REFERENCE = ["--reference", "reference.toml"]
 ACCEPTED, INPUT_ERROR, MISSING, REJECTED, UNDECIDED = 0, 2, 5, 6, 7
 
@@ -59,6 +57,9 @@ def test_row_has_the_bound_and_the_interval_of_the_measured_ratio(reference, sta
     assert 0.01 < row["tolerance"] < 0.03
     assert row["speed_ratio"] == pytest.approx(0.9, rel=1e-4)
     assert row["speed_ratio_low"] < 0.9 < row["speed_ratio_high"] < 1 - row["tolerance"]
+    (own,) = RESULTS.glob("20240501*")
+    changes = accept(own, capsys)[1][CASE_1]["changes"]
+    assert "this run is one of those that the reference was made from" in changes
 
 
 @pytest.mark.parametrize(("options", "code"), [([], UNDECIDED), (["--tolerance", "3%"], ACCEPTED)])
@@ -86,41 +87,6 @@ def test_runs_of_a_reference_count_at_their_common_level(staged, home, capsys):
     # the bound is 0.95 of their geometric mean, 0.995
     run = add_run(staged, 3, 0.93)
     assert accept(run, capsys, "--tolerance", "5%")[0] == REJECTED
-
-
-def slow_down(run):
-    """Make each window of a run 40 % longer; the steps, which would not agree, are left out."""
-    for path in run.rglob("record.json"):
-        record = json.loads(path.read_text("utf-8"))
-        for rank in record["ranks"]:
-            rank["window_seconds"] *= 1.4
-        path.write_text(json.dumps(record), encoding="utf-8")
-        path.with_name("details.npz").unlink()
-
-
-def keep_three_repeats(run):
-    for path in run.glob("cases/*/r[456]"):
-        shutil.rmtree(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "verdict"),
-    [
-        (lambda run: None, ACCEPTED, "accepted"),
-        (slow_down, REJECTED, "rejected"),
-        (keep_three_repeats, UNDECIDED, "undecided"),
-    ],
-)
-def test_example_is_judged_by_a_reference_of_itself(home, capsys, change, code, verdict):
-    run_main(["reference", "make", str(EXAMPLE), "-o", "reference.toml"], capsys)
-    run = shutil.copytree(EXAMPLE, home / "copy")
-    change(run)
-    found, rows, _ = accept(run, capsys, "--tolerance", "10%")
-    assert (found, {row["verdict"] for row in rows.values()}) == (code, {verdict})
-    assert (
-        "this run is one of those that the reference was made from"
-        in next(iter(rows.values()))["changes"]
-    )
 
 
 def test_other_model_sizes_are_refused_with_the_difference(reference, staged, capsys):
@@ -156,7 +122,6 @@ def test_other_versions_and_nodes_are_named(reference, staged, capsys):
         (CASE_2, 7900, {}, ACCEPTED),
         ("*-resnet50-1n?g-*", 7900, {}, ACCEPTED),
         (CASE_1, 8000, {}, UNDECIDED),
-        (CASE_1, 8200, {}, REJECTED),
         (CASE_2, 8200, {}, REJECTED),
         (CASE_1, 8200, {"repeats": 6}, REJECTED),
         # two figures take seven repeats

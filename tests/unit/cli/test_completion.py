@@ -64,12 +64,6 @@ def test_bash_completes_the_runs_of_the_chosen_folder(home, capsys, monkeypatch)
     assert complete(home, capsys, ["dlperf-slurm", "report", ""]) == ["20240501-a", "latest"]
 
 
-def test_unknown_shell_is_told_which_there_are(capsys):
-    with pytest.raises(SystemExit):
-        main(["completion", "csh"])
-    assert "bash, zsh, fish" in capsys.readouterr().err.replace("'", "")
-
-
 def test_manual_page_has_every_command_and_option():
     page = re.sub(r"\\f[BIR]", " ", make_man_page().replace("\\-", "-"))
     for word in (*COMMANDS, *list_options() - {"-h", "--help"}):

@@ -85,20 +85,16 @@ def _write(home, declared, lines):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("is_named", [True, False])
-def test_log_is_read_by_the_user_s_format(home, capsys, name, is_named):
+def test_log_is_read_by_the_user_s_format(home, capsys, name):
     declared, lines, (measured, samples_per_s) = FORMATS[name]
-    _write(
-        home,
-        f"[formats.{name}]\n{declared}" if is_named and "[[" not in declared else declared,
-        lines,
-    )
+    is_named = "[[" not in declared
+    _write(home, f"[formats.{name}]\n{declared}" if is_named else declared, lines)
     settings = [word for text in (*SETTINGS, "sequence_length=64") for word in ("--set", text)]
     code, printed, _ = _import(capsys, "--json", *settings)
     (entry,) = json.loads(printed)
     assert (code, entry["status"], entry["measured"]) == (0, "ok", measured)
     assert entry["samples_per_s"] == pytest.approx(samples_per_s)
-    assert entry["format"] in (name, "own")
+    assert entry["format"] == (name if is_named else "own")
 
 
 def test_report_has_ours_beside_what_the_trainer_prints(home, capsys):
@@ -143,17 +139,10 @@ def test_user_s_format_outweighs_a_shipped_one(home, capsys):
         ("formats = 1", ("own.toml", "[formats.NAME]")),
         ("line = []", ("formats.own", "'line'", "lines")),
         ("lines = [{ pattern = 'x' }]", ("formats.own", "tokens_per_s")),
-        ("lines = [{ pattern = '(' }]", ("formats.own", "lines[0].pattern")),
-        ("lines = [{ csv = ',' }]", ("formats.own", "lines[0]", "columns")),
         (f"lines = [{{ pattern = '{'(' * 5000}{')' * 5000}' }}]", ("formats.own", "lines[0]")),
         ("lines = [{ pattern = 'x{99999999999}' }]", ("formats.own", "lines[0]")),
         ("lines = [{ json = '(?P<json>x)' }]", ("formats.own", "lines[0]", "json")),
-        ("lines = [{ dll = '(', metrics = { step = 'x' } }]", ("formats.own", "lines[0]")),
         ("lines = [{ pattern = '(?P<a>x)(?P<step>(?P=a))' }]", ("formats.own", "signature")),
-        (
-            "lines = [{ pattern = '(?P<step>x)' }]\nwindow = { kind = 'x' }",
-            ("window.kind", "total"),
-        ),
     ],
 )
 def test_mistake_in_the_file_is_named(home, capsys, declared, says):
@@ -163,31 +152,15 @@ def test_mistake_in_the_file_is_named(home, capsys, declared, says):
     assert_problem(error, says=says)
 
 
-@pytest.mark.parametrize(
-    ("declared", "key"),
-    [
-        ("lines = [{ pattern = 'it (?P<step>(a|a)*)b' }]", "lines[0]"),
-        pytest.param(
-            "start = '(.*)*b'\nlines = [{ pattern = 'it (?P<step>x)' }]",
-            "start",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "lines = [{ pattern = 'it (?P<step>x)' }]\nannouncements = [{ pattern = '(i?.+)+b' }]",
-            "announcements[0]",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_pattern_that_backtracks_without_end_is_named(home, monkeypatch, capsys, declared, key):
+def test_pattern_that_backtracks_without_end_is_named(home, monkeypatch, capsys):
     monkeypatch.setattr(match_limit, "MOST_SLOW_SECONDS", 1)
-    _write(home, declared, ["it " + "a" * 60])
+    _write(home, "lines = [{ pattern = 'it (?P<step>(a|a)*)b' }]", ["it " + "a" * 60])
     before = time.process_time()
     code, printed, _ = _import(capsys, "--json", "--format", "own")
     assert time.process_time() - before < 5
     (entry,) = json.loads(printed)
     assert (code, entry["status"], entry["log"]) == (5, "failed", "a.log")
-    assert entry["reason"].startswith(f"formats.own: {key}: ")
+    assert entry["reason"].startswith("formats.own: lines[0]: ")
 
 
 @pytest.mark.parametrize("line", ["it x", "it 1e9999", "nothing"])

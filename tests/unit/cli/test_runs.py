@@ -3,12 +3,11 @@
 import shutil
 
 import pytest
-from builders import print_queue, submit_run, write_matrix, write_program
+from builders import journal_state, submit_run, write_matrix, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.jobs.journal import RESERVE_FILE, STATE, Event, append_event, hold_submit_lock
+from dlperf_slurm.jobs.journal import hold_submit_lock
 from dlperf_slurm.jobs.run_ownership import mark_own
 from dlperf_slurm.scheduler.submitter import AGAIN_SECONDS
 
@@ -18,23 +17,12 @@ SITE = 'scheduler = "slurm"\ndevice = "cpu"\n'
 
 
 @pytest.fixture
-def cluster(bin_dir):
-    """Write fake clients: sbatch accepts every array job, and squeue shows none."""
-    write_program(bin_dir, "sbatch", "echo 7")
-    write_program(bin_dir, "scontrol", CONFIG)
-    for name in ("srun", "squeue", "sacct"):
-        write_program(bin_dir, name, print_queue())
-    return bin_dir
-
-
-@pytest.fixture
 def failed_run(cluster, staged_run):
     """Make a run of the user's own whose array tasks have all failed."""
     mark_own(staged_run)
     submit_run(staged_run, lambda line: None)
     for task in staged_run.read_all_tasks():
-        event = Event(STATE, format_now(), task.group_id, "7", task.array_task_id, "FAILED")
-        append_event(staged_run.path, event)
+        journal_state(staged_run, task, "FAILED")
     return staged_run
 
 
@@ -91,10 +79,6 @@ def remove_task_list(run):
     run.get_tasks_path("1n2g").unlink()
 
 
-def take_place_of_journal(run):
-    (run.path / RESERVE_FILE).mkdir()
-
-
 LIMIT = "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
 
 
@@ -108,7 +92,6 @@ LIMIT = "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
         ({"sbatch": "echo Welcome"}, None),
         ({"srun": None}, None),
         ({"sbatch": None}, None),
-        ({}, take_place_of_journal),
         ({}, remove_task_list),
     ],
 )

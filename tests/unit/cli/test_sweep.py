@@ -7,16 +7,14 @@ import sys
 import pytest
 from builders import (
     SMALL_MATRIX,
+    journal_state,
     list_directives,
-    print_queue,
     run_main,
     write_matrix,
     write_program,
 )
 from support.problems import assert_problem
 
-from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.jobs.run_directory import find_run
 from dlperf_slurm.scheduler.retry import NO_RETRY, read_retry_limits
 from dlperf_slurm.scheduler.submit import get_blocks
@@ -33,17 +31,13 @@ INPUT_ERROR = 2
 
 
 @pytest.fixture
-def cluster(bin_dir, home):
-    """Write fake clients of a partition in which n1, n2 and n5 run jobs, and a site for it."""
-    write_program(bin_dir, "sbatch", "echo 7")
-    write_program(bin_dir, "scontrol", "echo 'ClusterName = tiny'; echo 'MaxArraySize = 1001'")
-    write_program(bin_dir, "sinfo", f"echo '{SINFO}'")
-    for name in ("srun", "squeue", "sacct"):
-        write_program(bin_dir, name, print_queue())
+def cluster(cluster, home):
+    """Add a partition in which n1, n2 and n5 run jobs, and a site for it."""
+    write_program(cluster, "sinfo", f"echo '{SINFO}'")
     (home / "tiny.toml").write_text(SITE, encoding="utf-8")
     (home / "venv" / "bin").mkdir(parents=True)
     (home / "venv" / "bin" / "python").symlink_to(sys.executable)
-    return bin_dir
+    return cluster
 
 
 def sweep(capsys, *options, topology="1n1g"):
@@ -165,8 +159,7 @@ def test_what_failed_is_tried_again_by_name_alone_and_on_the_same_node(cluster, 
     assert sweep(capsys, "--blocks", "3")[0] == 0
     run = find_run(None, home / "results")
     for task in run.read_tasks("1n1g-n2"):
-        event = Event(STATE, format_now(), task.group_id, "7", task.array_task_id, "FAILED")
-        append_event(run.path, event)
+        journal_state(run, task, "FAILED")
     # a node that fails is a result
     assert read_retry_limits(run) == NO_RETRY
     assert run_main(["retry", str(run.path), "--exclude-bad-nodes"], capsys)[0] == 0

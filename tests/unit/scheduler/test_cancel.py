@@ -4,7 +4,14 @@ import pytest
 from builders import print_queue, show_queue, write_program
 
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.jobs.journal import CANCELLED, SUBMITTED, Event, append_event, read_journal
+from dlperf_slurm.jobs.journal import (
+    CANCELLED,
+    SUBMITTED,
+    Event,
+    append_event,
+    hold_submit_lock,
+    read_journal,
+)
 from dlperf_slurm.scheduler import cancel
 
 JOB_ID = "42"
@@ -34,6 +41,8 @@ def list_cancelled(bin_dir):
     ("row", "name", "script", "cancelled"),
     [
         (f"{JOB_ID}_[0-1]|PENDING||Priority", "renamed", "{run}/scripts/1n1g.sbatch", [JOB_ID]),
+        # a row whose id scancel would take for an option
+        ("--user=victim|PENDING||Priority", "{id}.1n1g", "", []),
         # somebody else was given the id
         (f"{JOB_ID}_0|RUNNING|n1|None", "other", "/other/job.sh", []),
         # the journal does not know it
@@ -47,6 +56,19 @@ def test_jobs_of_the_run_are_cancelled_and_no_others(run, bin_dir, row, name, sc
     assert list_cancelled(bin_dir) == cancelled
     (event,) = (event for event in read_journal(run.path) if event.event == CANCELLED)
     assert event.detail.split() == cancelled
+
+
+@pytest.mark.parametrize("job_id", ["--user=victim", "1 2", "all", "\u0663"])
+def test_what_the_journal_calls_a_job_does_not_reach_scancel(run, bin_dir, job_id):
+    show_queue(bin_dir)
+    append_event(run.path, Event(SUBMITTED, "2024-05-01T12:00:00Z", "1n2g", job_id))
+    assert cancel.cancel_run(run, print) == 0
+    assert list_cancelled(bin_dir) == []
+
+
+def test_cancel_beside_a_submission_is_refused(run):
+    with hold_submit_lock(run.path), pytest.raises(SchedulerError, match="another process"):
+        cancel.cancel_run(run, print)
 
 
 def test_job_that_goes_on_after_scancel_is_named(run, bin_dir):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import signal
@@ -9,38 +10,29 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
-from builders import print_queue, show_queue, write_program
 from support import fake_environment, local_runs
 from support.local_runs import list_attempt_dirs
 from support.problems import assert_problem
 from support.tool import await_that, find_details, find_states, has_marker, run_tool
 
 from dlperf_slurm.config.folders import get_host_name
-from dlperf_slurm.contract.json_files import read_json
-from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
     JOURNAL_FILE,
     SUBMITTED,
-    Event,
-    append_event,
-    hold_submit_lock,
     read_journal,
 )
-from dlperf_slurm.jobs.run_directory import Run, RunTask, open_run
+from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.local import TimeBudget
 from dlperf_slurm.scheduler.track import Tracker
 from dlperf_slurm.slurm_client import DEVICE_VARIABLES
-
-LIMIT = "memory_limit_mib_per_device"
 
 
 @pytest.fixture
@@ -91,80 +83,11 @@ def test_files_of_a_run_have_its_permissions_whatever_the_umask(stage_local):
 
 
 @pytest.mark.integration
-def test_log_of_a_script_that_said_more_stays(stage_local):
-    run = stage_local()
-    script = run.get_script_path("1n1g")
-    text = script.read_text(encoding="utf-8")
-    script.write_text(text.replace("set -u\n", "set -u\necho a warning >&2\n", 1), encoding="utf-8")
-    assert submit(run, "--wait").returncode == 0
-    lines = (run.path / "scripts/1n1g_0.log").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "a warning"
-    assert f"{run.path}/cases/" in lines[1]
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("batch_size", "found"),
-    [
-        ('"max"', 48),
-        pytest.param('"64 -> 40 -> 16"', 40, marks=pytest.mark.slow),
-    ],
-)
-def test_all_repeats_measure_the_batch_that_the_first_one_found(stage_local, batch_size, found):
-    run = stage_local(repeats=3, batch_size=batch_size, protocol=f"{LIMIT} = 50")
-    done = submit(run, "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr
-    records = [read_json(path / "s0" / RECORD_FILE, Record) for path in list_attempt_dirs(run)]
-    assert [record.case.axes.batch_size_per_device for record in records] == [found] * 3
-    assert {record.batch_trials for record in records} == {records[0].batch_trials}
-    assert max(len(list(path.glob("s0/trials/*"))) for path in list_attempt_dirs(run)[1:]) == 0
-
-
-@pytest.mark.integration
-def test_search_without_room_for_the_smallest_batch_is_out_of_memory(stage_local):
-    run = stage_local(batch_size='"max"', protocol=f"{LIMIT} = 7")
-    assert submit(run, "--wait").returncode == 5
-    assert find_states(run) == {"1n1g.0": "OUT_OF_MEMORY", "1n1g.1": "OUT_OF_MEMORY"}
-
-
-@pytest.mark.integration
-def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):
-    run = stage_local(topologies=["1n1g", "1n2g"])
-    for path in list_attempt_dirs(run):
-        fake_environment.choose_behaviour(path, "nap")
-    submit(run, "--wait")
-    spans = []
-    for path in list_attempt_dirs(run):
-        start, end = (line.split()[1] for line in fake_environment.read_log(path).splitlines())
-        spans.append((float(start), float(end)))
-    spans.sort()
-    assert len(spans) == 4
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
-
-
-@pytest.mark.integration
-def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
-    run = stage_local()
-    first, second = list_attempt_dirs(run)
-    fake_environment.choose_behaviour(first, "killed")
-    fake_environment.choose_behaviour(second, "hang")
-    submit(run)
-    await_that(lambda: fake_environment.count_starts(second), "the second array task runs")
-    assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "RUNNING"}
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    "name",
-    [
-        DEVICE_VARIABLES[0],
-        *(pytest.param(name, marks=pytest.mark.slow) for name in DEVICE_VARIABLES[1:]),
-    ],
-)
-def test_setup_that_fails_is_named(stage_local, monkeypatch, name):
+def test_setup_that_fails_is_named(stage_local, monkeypatch):
     # no scheduler hands out devices here
-    monkeypatch.setenv(name, "7")
-    run = stage_local(repeats=1, settings=[f'environments.pytorch.setup=["(exit ${name})"]'])
+    monkeypatch.setenv(DEVICE_VARIABLES[0], "7")
+    setup = f'environments.pytorch.setup=["(exit ${DEVICE_VARIABLES[0]})"]'
+    run = stage_local(repeats=1, settings=[setup])
     assert submit(run, "--wait").returncode == 5
     assert find_states(run) == {"1n1g.0": "FAILED"}
     detail = find_details(run)["1n1g.0"]
@@ -209,16 +132,6 @@ def test_whole_group_of_a_script_is_ended(tmp_path, monkeypatch, must_wait):
 
 
 @pytest.mark.integration
-def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
-    run = stage_local()
-    fake_environment.choose_behaviour(list_attempt_dirs(run)[0], "hang")
-    command = local.make_command(run.path, "1n1g", 2, local.TimeLimit(seconds=3))
-    assert subprocess.run(command).returncode == 0
-    submit(run, "--wait")
-    assert find_states(run) == {"1n1g.0": "TIMEOUT", "1n1g.1": "COMPLETED"}
-
-
-@pytest.mark.integration
 @pytest.mark.parametrize("is_journaled", [True, False])
 def test_cancel_ends_what_runs_and_what_waits(stage_local, is_journaled):
     """Also an array job whose submission was cut short before it was in the journal."""
@@ -254,29 +167,6 @@ def test_cancel_while_another_run_has_the_machine(stage_local):
 def list_places():
     """Of those who stand in this user's line."""
     return list((Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}").iterdir())
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-def test_who_had_the_machine_is_last_in_line(stage_local):
-    stage_local()
-    order = []
-
-    def measure(name):
-        for _ in range(4):
-            with local.lock_machine():
-                order.append(name)
-                # longer than between two looks of those who wait
-                time.sleep(2 * local.LOOK_SECONDS)
-
-    threads = [threading.Thread(target=measure, args=[name]) for name in "abc"]
-    with local.lock_machine():
-        for count, thread in enumerate(threads, start=1):
-            thread.start()
-            await_that(lambda count=count: len(list_places()) == 1 + count, "it stands in line")
-    for thread in threads:
-        thread.join()
-    assert "".join(order) == "abcabcabcabc"
 
 
 @pytest.mark.integration
@@ -356,72 +246,30 @@ def is_running(pid: int) -> bool:
     return local.make_job_id(pid) is not None
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize("command", ["resume", "cancel"])
-def test_command_beside_a_submission_is_refused(stage_local, command):
-    run = stage_local()
-    with hold_submit_lock(run.path):
-        done = run_tool([command, str(run.path)], run.path.parent)
-    assert done.returncode == 3
-    assert_problem(done.stderr, says=("another process",))
-    assert count_all_starts(run) == [0, 0]
-
-
-NONE_OF_OURS = [
-    "",
-    "42",
-    "--user=victim",
-    "local-1",
-    "local-0-1@host",
-    "local--1-1@host",
-    "local-x-1@host",
-    "local-99999999999999999999-1@host",
-    "7.planted",
-]
-
-
-@pytest.mark.parametrize("job_id", NONE_OF_OURS)
+@pytest.mark.parametrize(
+    "job_id", ["", "42", "--user=victim", "local-0-1@host", "local-99999999999999999999-1@host"]
+)
 def test_what_is_no_id_of_a_local_job_is_no_process(job_id, tmp_path):
     assert not local.is_alive(job_id)
     local.terminate(job_id, tmp_path)
 
 
-@pytest.fixture
-def bystander():
-    """Start a process of the same user that belongs to no run."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    yield process
-    process.kill()
-    process.wait()
-
-
-def test_process_that_runs_no_array_task_is_left_alone(bystander, tmp_path):
+def test_runner_of_this_run_is_ended_and_no_other_process(tmp_path):
     """Whoever writes a journal can put the number and start time of any process into it."""
-    job_id = local.make_job_id(bystander.pid)
-    assert local.is_alive(job_id)
-    local.terminate(job_id, tmp_path)
-    time.sleep(0.3)
-    assert bystander.poll() is None
-
-
-def start_runner(run_dir):
-    """Start a process that looks like the runner of this run, and sleeps."""
-    program = f"import time; time.sleep(60) # {local.MODULE}"
-    command = [sys.executable, "-c", program, local.MODULE, str(run_dir), "1n1g", "1"]
-    return subprocess.Popen(command)
-
-
-def test_runner_of_this_run_is_ended_and_that_of_another_is_not(tmp_path):
     run_dir, other = tmp_path / "run", tmp_path / "other"
     run_dir.mkdir()
     other.mkdir()
-    processes = [start_runner(run_dir), start_runner(other)]
+    command = [sys.executable, "-c", f"import time; time.sleep(60) # {local.MODULE}"]
+    runners = [[*command, local.MODULE, str(folder), "1n1g", "1"] for folder in (other, run_dir)]
+    processes = [subprocess.Popen(words) for words in (command, *runners)]
     try:
         for process in processes:
             wait_for_command(process)
-            local.terminate(local.make_job_id(process.pid), run_dir)
-        processes[0].wait(timeout=30)
-        assert processes[1].poll() is None
+            job_id = local.make_job_id(process.pid)
+            assert local.is_alive(job_id)
+            local.terminate(job_id, run_dir)
+        processes[-1].wait(timeout=30)
+        assert [process.poll() for process in processes[:2]] == [None, None]
     finally:
         for process in processes:
             process.kill()
@@ -439,8 +287,6 @@ ONE_MINUTE = local.TimeLimit(60)
 PLANTS = {
     "pipe": os.mkfifo,
     "link": lambda path: path.symlink_to("../precious"),
-    "bytes": lambda path: path.write_bytes(b"\xff\xfe"),
-    "zeros": lambda path: os.close(os.open(path, os.O_CREAT)) or os.truncate(path, 2**40),
 }
 
 
@@ -500,112 +346,49 @@ def test_tool_itself_imports_nothing_from_the_working_directory(home):
     assert not (home / "pwned").exists()
 
 
-@pytest.mark.parametrize("job_id", ["--user=victim", "1 2", "0", "-1", "all", "\u0663"])
-def test_what_the_journal_calls_a_job_does_not_reach_scancel(staged_run, bin_dir, job_id):
-    write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
-    show_queue(bin_dir)
-    append_event(staged_run.path, Event(SUBMITTED, "2024-05-01T12:00:00Z", "1n1g", job_id))
-    assert cancel_run(open_run(staged_run.path), print) == 0
-    assert not (bin_dir / "cancelled").exists()
-
-
-def test_numbers_of_the_queue_reach_scancel(staged_run, bin_dir):
-    write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
-    rows = ("42_[0-1]|PENDING||Priority", "--user=victim|PENDING||Priority", "7_0|COMPLETED||None")
-    shown = print_queue(*rows, name=f"{staged_run.run_id}.1n1g")
-    ended = f"[ ! -e {bin_dir}/cancelled ] || {{ {print_queue()}; exit; }}"
-    write_program(bin_dir, "squeue", f"{ended}; {shown}")
-    assert cancel_run(open_run(staged_run.path), print) == 2
-    assert (bin_dir / "cancelled").read_text() == "42\n"
-
-
-CASES = ("first", "second")
-TASKS = [
-    RunTask("1n1g", index, f"cases/{case}/r{repeat}/a1")
-    for index, (case, repeat) in enumerate((case, repeat) for case in CASES for repeat in (1, 2, 3))
-]
-
-
-class Clock:
-    """A clock that is turned by hand."""
-
-    def __init__(self):
-        self.seconds = 1000.0
-
-    def __call__(self):
-        return self.seconds
-
-
-def run_within(seconds, task_seconds):
-    """Return the (case, repeat) that start, if each takes `task_seconds`."""
-    clock = Clock()
-    budget = TimeBudget(seconds, clock)
-    begun = []
-    for task in budget.order(TASKS):
-        if budget.has_time_for(task):
-            begun.append((task.case_id, task.repeat))
-            clock.seconds += task_seconds
-            budget.note_end()
-    return begun
-
-
-EACH_ONCE = [("first", 1), ("second", 1)]
+ALL = ["a/r1/a1", "a/r2/a1", "a/r3/a1", "b/r1/a1", "b/r2/a1", "b/r3/a1"]
+BY_REPEAT = sorted(ALL, key=lambda name: name[2:])
+OF_ONE_CASE = ["a/r1/a1", "a/r2/a1", "a/r3/a1", "a/r4/a1"]
 
 
 @pytest.mark.parametrize(
-    ("seconds", "task_seconds", "begun"),
+    ("names", "within_seconds", "task_seconds", "begun"),
     [
         # without an end all, in the order of the array
-        (0, 100, [(task.case_id, task.repeat) for task in TASKS]),
+        (ALL, 0, [100], ALL),
         # each case once, however slow it is
-        (5, 10, EACH_ONCE),
-        (45, 10, [*EACH_ONCE, ("first", 2), ("second", 2)]),
+        (ALL, 5, [10], BY_REPEAT[:2]),
         # what would not end in time is left out
-        (59, 10, [*EACH_ONCE, ("first", 2), ("second", 2), ("first", 3)]),
-        (60, 10, [(case, repeat) for repeat in (1, 2, 3) for case in CASES]),
+        (ALL, 59, [10], BY_REPEAT[:5]),
+        (ALL, 60, [10], BY_REPEAT),
+        # after 50 of 75 seconds another of 10 would fit, but one as long as the longest would not
+        (OF_ONE_CASE, 75, [30, 10, 10], OF_ONE_CASE[:3]),
+        (OF_ONE_CASE, 75, [10, 30, 10], OF_ONE_CASE[:3]),
+        # what is tried again is begun after the time
+        (["a/r1/a1", "a/r2/a1", "a/r2/a2"], 5, [10], ["a/r1/a1", "a/r2/a2"]),
     ],
 )
-def test_repeats_are_begun_that_end_in_time(seconds, task_seconds, begun):
-    assert run_within(seconds, task_seconds) == begun
-
-
-@pytest.mark.parametrize("task_seconds", [(30, 10, 10), (10, 30, 10)])
-def test_time_for_one_more_is_judged_by_the_longest_so_far(task_seconds):
-    clock = Clock()
-    budget = TimeBudget(75, clock)
-    for seconds, repeat in zip(task_seconds, (1, 2, 3)):
-        assert budget.has_time_for(RunTask("1n1g", repeat, f"cases/first/r{repeat}/a1"))
-        clock.seconds += seconds
-        budget.note_end()
-    # 50 of 75 seconds are over: another of 10 would fit, and another of 30 would not
-    assert not budget.has_time_for(RunTask("1n1g", 4, "cases/first/r4/a1"))
-
-
-def test_what_is_tried_again_is_begun_after_the_time():
-    clock = Clock()
-    budget = TimeBudget(5, clock)
-    assert budget.has_time_for(TASKS[0])
-    clock.seconds += 10
-    assert not budget.has_time_for(RunTask("1n1g", 0, "cases/first/r2/a1"))
-    assert budget.has_time_for(RunTask("1n1g-try2", 0, "cases/first/r2/a2"))
-
-
-@pytest.fixture
-def submit_within(home, own_machine_lock):
-    """Return a function that submits a run of fakes, and returns its output and exit code."""
-    return functools.partial(_submit, home, local_runs.stage_local(home, repeats=3))
-
-
-def _submit(home, run, seconds):
-    path = run.path / "manifest.json"
-    data = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**data, "within_seconds": seconds}), encoding="utf-8")
-    return run, run_tool(["resume", str(run.path), "--wait"], home)
+def test_tasks_are_begun_that_end_in_time(names, within_seconds, task_seconds, begun):
+    now = 1000.0
+    budget = TimeBudget(within_seconds, lambda: now)
+    durations = itertools.cycle(task_seconds)
+    found = []
+    tasks = [RunTask("1n1g", number, f"cases/{name}") for number, name in enumerate(names)]
+    for task in budget.order(tasks):
+        if budget.has_time_for(task):
+            found.append(task.attempt_dir.partition("/")[2])
+            now += next(durations)
+            budget.note_end()
+    assert found == begun
 
 
 @pytest.mark.integration
-def test_report_says_what_was_left_out_and_a_retry_measures_it(submit_within, home):
-    run, done = submit_within(0.1)
+def test_report_says_what_was_left_out_and_a_retry_measures_it(stage_local, home):
+    run = stage_local(repeats=3)
+    path = run.path / "manifest.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**data, "within_seconds": 0.1}), encoding="utf-8")
+    done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(find_states(run).values()) == ["COMPLETED", "SKIPPED", "SKIPPED"]
     assert_problem(done.stdout, says=("1 of 1 repeats measured", "2 not run", "--within"))
@@ -617,12 +400,3 @@ def test_report_says_what_was_left_out_and_a_retry_measures_it(submit_within, ho
     assert "2/2 done: 2 COMPLETED" in again.stdout
     assert "3 of 3 repeats measured" in again.stdout
     assert "--within" not in again.stdout
-
-
-@pytest.mark.integration
-def test_retry_of_a_run_without_failures_says_so_and_does_nothing(submit_within, home):
-    run, _ = submit_within(0.0)
-    again = run_tool(["retry", str(run.path)], home)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert_problem(again.stdout, says=("no array task",))
-    assert len(run.read_all_tasks()) == 3

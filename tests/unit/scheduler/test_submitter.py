@@ -1,15 +1,10 @@
 """Groups that a limit keeps out, against a fake Slurm that takes so many array tasks at once."""
 
 import dataclasses
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from builders import IMPORT_DIR, submit_run, write_program
+from builders import journal_state, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
@@ -17,10 +12,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import CasesFailedError, SchedulerError
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
-    REFUSED,
-    STATE,
     SUBMITTED,
-    SUBMITTING,
     Event,
     append_event,
     read_journal,
@@ -118,19 +110,15 @@ def list_submitted(run):
     return [event.group_id for event in read_journal(run.path) if event.event == SUBMITTED]
 
 
-def test_limit_leaves_the_rest_with_the_command_that_goes_on(slurm, staged_run):
-    with pytest.raises(SchedulerError) as caught:
-        submit_run(staged_run, print)
-    says = ("1n2g", "2n2g", NAMED, "1 of 3", f"dlperf-slurm resume {staged_run.path}")
-    assert_problem(str(caught.value), says=says)
-    assert list_submitted(staged_run) == ["1n1g"]
-
-
 def test_groups_go_as_room_appears_and_each_once(slurm, staged_run):
     submitter = Submitter(staged_run, print, retry_seconds=60)
     submitter.submit()
     submitter.submit_waiting()
     assert (list(submitter.waiting), slurm.list_taken()) == (["1n2g", "2n2g"], ["1n1g"])
+    with pytest.raises(SchedulerError) as caught:
+        submitter.raise_if_unsubmitted()
+    says = ("1n2g", "2n2g", NAMED, "1 of 3", f"dlperf-slurm resume {staged_run.path}")
+    assert_problem(str(caught.value), says=says)
     slurm.end_all()
     submitter.submit_waiting()
     assert list(submitter.waiting) == ["2n2g"]
@@ -193,9 +181,9 @@ def limit_site(run, **values):
 def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_dir, staged_run):
     slurm = FakeSlurm(home, bin_dir, limit=99)
     said = []
-    submitter = Submitter(limit_site(staged_run, max_submitted=3), said.append)
+    submitter = Submitter(limit_site(staged_run, max_submitted=2), said.append)
     submitter.submit()
-    words = "more than max_submitted = 3 jobs (site file) would be in the queue"
+    words = "more than max_submitted = 2 jobs (site file) would be in the queue"
     assert submitter.waiting == {"1n2g": words, "2n2g": words}
     assert slurm.list_asked() == ["1n1g"]
     assert_problem(said[1], says=("1n2g", words))
@@ -205,22 +193,6 @@ def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_d
     slurm.end_all()
     submitter.submit_waiting()
     assert (submitter.waiting, slurm.list_taken()) == ({}, GROUPS)
-
-
-def test_jobs_of_other_runs_count_too(home, bin_dir, staged_run):
-    slurm = FakeSlurm(home, bin_dir, limit=99)
-    (home / "queue").write_text("77 2 other\n", encoding="utf-8")
-    submitter = Submitter(limit_site(staged_run, max_submitted=3), print)
-    submitter.submit()
-    assert (list(submitter.waiting), slurm.list_taken()) == (GROUPS, [])
-
-
-def test_group_larger_than_the_limit_is_named_once_nothing_is_queued(home, bin_dir, staged_run):
-    FakeSlurm(home, bin_dir, limit=99)
-    submitter = Submitter(limit_site(staged_run, max_submitted=1), print)
-    submitter.submit()
-    with pytest.raises(SchedulerError, match=r"^1n1g .*max_submitted = 1"):
-        submitter.submit_waiting()
 
 
 def test_variables_of_the_shell_that_sbatch_does_not_see_are_named_once(
@@ -324,8 +296,7 @@ def test_retry_that_another_process_has_only_staged_is_submitted_once(
     for task in staged_run.read_all_tasks():
         append_event(staged_run.path, Event(SUBMITTED, format_now(), task.group_id, "70"))
         detail = "launch failed" if task.group_id == "1n1g" else ""
-        event = Event(STATE, format_now(), task.group_id, "70", task.array_task_id, "FAILED")
-        append_event(staged_run.path, dataclasses.replace(event, detail=detail))
+        journal_state(staged_run, task, "FAILED", detail, "70")
     assert stage_retry_by_cause(staged_run, print) == 2
     if is_cancelled:
         append_event(staged_run.path, Event(CANCELLED, format_now()))
@@ -351,46 +322,13 @@ def test_cancelled_run_is_fed_no_more(slurm, staged_run):
     assert slurm.list_taken() == ["1n1g"]
 
 
-@pytest.mark.integration
-def test_submission_that_is_killed_while_it_waits_goes_on_with_nothing_twice(slurm, staged_run):
-    command = [sys.executable, "-m", "dlperf_slurm", "resume", str(staged_run.path)]
-    environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
-    with subprocess.Popen([*command, "--wait"], env=environment) as tool:
-        deadline = time.monotonic() + 60
-        while REFUSED not in {event.event for event in read_journal(staged_run.path)}:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        tool.send_signal(signal.SIGKILL)
-    slurm.end_all()
-    again = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert again.returncode == SchedulerError.exit_code
-    assert "2 of 3 array jobs" in again.stderr
-    slurm.end_all()
-    assert main(["resume", str(staged_run.path)]) == 0
-    assert slurm.list_taken() == GROUPS
-
-
-def test_group_that_was_taken_when_its_submission_was_killed_is_found(slurm, staged_run):
-    Submitter(staged_run, print).submit()
-    append_event(staged_run.path, Event(SUBMITTING, format_now(), group_id="1n2g"))
-    with (slurm.home / "queue").open("a") as queue:
-        queue.write(f"7 2 {staged_run.run_id}.1n2g\n")
-    submitter = Submitter(staged_run, print)
-    submitter.submit()
-    assert list(submitter.waiting) == ["2n2g"]
-    ids = {e.group_id: e.array_job_id for e in read_journal(staged_run.path) if e.array_job_id}
-    assert ids == {"1n1g": "1", "1n2g": "7"}
-
-
 @pytest.mark.parametrize(
     ("words", "passes"),
     [
         (f"sbatch failed: {NAMED}\n{POLICY}", True),
-        (f"sbatch failed: sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}", True),
         (f"sbatch failed: sbatch: error: AssocGrpSubmitJobsLimit\n{POLICY}", True),
         (f"sbatch failed: {POLICY}", True),
         (f"sbatch failed: sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}", False),
-        (f"sbatch failed: sbatch: error: QOSMaxNodePerJobLimit\n{POLICY}", False),
         (
             "sbatch did not respond within 60 s: sbatch: error: Slurm temporarily unable to accept "
             "job, sleeping and retrying",
