@@ -1,17 +1,15 @@
 """Cases beside published figures: the nearest one, what differs, the ratio, both machines."""
 
 import dataclasses
-import json
 
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case, make_rank
-from report_values import summarize, write_report, write_rows
+from builders import make_outcomes, make_planned_case, make_rank
+from report_values import write_rows
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.published.against import (
-    choose_sources,
     find_nearest,
     make_against_table,
     make_reference,
@@ -126,11 +124,6 @@ def test_failed_case_keeps_its_row_without_a_ratio():
     )
 
 
-def test_unknown_source_lists_the_known_ones():
-    with pytest.raises(InputError, match="known: dlperf, "):
-        make_against_table("nope", analyze([]).cases)
-
-
 def test_table_has_figures_ratio_and_both_machines():
     planned = make_planned_case("1n2g", framework="mxnet", batch_size_per_device=128)
     ranks = tuple(
@@ -145,21 +138,6 @@ def test_table_has_figures_ratio_and_both_machines():
     assert row[3] == "none known"
     assert row[4].endswith("RN50v1.5/README.md:297")
     assert row[6] == "764.60"
-
-
-def test_every_report_ends_with_the_table():
-    planned = make_planned_case("1n1g", framework="mxnet", batch_size_per_device=128)
-    outcomes, makers = make_outcomes(planned, [784.48]), choose_sources(["dlperf"]).values()
-    summary = summarize(make_manifest(), [outcomes], [*makers])
-    markdown = write_report("markdown", summary)
-    assert "## against dlperf, published by DLPerf" in markdown
-    assert "| 784.48 | 392.24 | 2.00 |" in markdown
-    (table,) = (
-        t
-        for t in json.loads(write_report("json", summary))["tables"]
-        if "published by" in t["title"]
-    )
-    assert table["rows"][0][-1]["value"] == 2.0
 
 
 def test_report_prints_the_table(staged_run, capsys):

@@ -62,11 +62,6 @@ def make_inference(precision: str, milliseconds: list[float], batch_size: int = 
     return make_outcomes(planned, [rate], batch_seconds=seconds)
 
 
-def test_training_tables_have_the_published_headers():
-    tables = lay_out_published("nvidia", "nvidia_mxnet_resnet50_training").tables
-    assert [table.header for table in tables] == [header for header, _ in read_training_tables()]
-
-
 def test_training_cells_are_as_published_but_where_these_contradict_their_throughputs():
     tables = lay_out_published("nvidia", "nvidia_mxnet_resnet50_training").tables
     differing = {}
@@ -74,6 +69,7 @@ def test_training_cells_are_as_published_but_where_these_contradict_their_throug
         ("DGX A100", "DGX-1", "DGX-2"), read_training_tables(), tables
     ):
         assert f" {name} (" in table.title
+        assert table.header == header
         assert len(rows) == len(write_rows(table))
         for row, own in zip(rows, write_rows(table)):
             for column, cell, own_cell in zip(header, row, own):
@@ -119,18 +115,6 @@ def test_all_figures_of_a_run_are_means_over_its_repeats():
     (row,) = write_rows(table)
     assert (row[1].split()[0], *row[2:4], row[-1]) == ("3000.00", "4.33", "4.33", "6.33")
     assert_problem(table.caption, says=("means over repeats", "2 or more", "90% and 95% and 99%"))
-
-
-def test_inference_whose_reference_failed_names_its_problem():
-    document = lay_out_run(
-        "nvidia",
-        make_inference("amp-fp16", [1.0], 4),
-        make_inference("fp32", [2.0], 4),
-        make_inference("amp-fp16", [1.0], 8),
-        make_inference("fp32", [], 8),
-    )
-    assert write_rows(document.tables[0])[1][:3] == ("8", "8000.00", "OOM [1]")
-    assert "out of memory" in document.footnotes[0]
 
 
 OF_16 = {"batch_size_per_device": 16}

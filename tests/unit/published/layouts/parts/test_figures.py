@@ -5,7 +5,7 @@ import pytest
 from builders import make_outcomes, make_planned_case
 from published_documents import make_training
 
-from dlperf_slurm.contract.axes import INFER, TRAIN
+from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.published.figures import read_source
 from dlperf_slurm.published.layouts.parts.document import Document, make_column_cells
@@ -46,20 +46,6 @@ def test_case_that_was_left_out_has_its_reason_as_a_footnote():
     (figure,) = list_run(make_outcomes(make_planned_case("4n8g", reason=reason)))
     assert (figure.samples_per_s, figure.problem) == (None, "not run")
     assert figure.footnotes == (reason,)
-
-
-def test_latencies_are_in_milliseconds_the_mean_first():
-    planned = make_planned_case(mode="infer", repeats=1)
-    batches = [*([1.0] * 499), 2.0, 2.0, *([3.0] * 499)]
-    parts = ("avg", "p50", "p90", "p95", "p99", "p100")
-    few, many = (
-        [getattr(figure, f"latency_{part}_ms") for part in parts]
-        for seconds in ([1.0, 3.0], batches)
-        for figure in list_run(make_outcomes(planned, [8.0], batch_seconds=seconds), mode=INFER)
-    )
-    assert many == pytest.approx([2000, 2000, 3000, 3000, 3000, 3000])
-    # percentiles take more batches
-    assert few == [2000, 2000, None, None, None, 3000]
 
 
 def test_published_repeats_are_one_figure_with_their_median_and_others_stay_apart():
