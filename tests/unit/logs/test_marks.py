@@ -5,7 +5,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, RankMarks
-from dlperf_slurm.logs.windows import Window, drop_warmup, make_warm_window, merge_unlabelled
+from dlperf_slurm.logs.windows import drop_warmup, make_warm_window
 
 
 def _collect(entries):
@@ -54,20 +54,12 @@ def test_labels_on_some_lines_only_are_a_problem():
     assert "others do not" in _collect([(0, 1, "a"), (-1, 1, "b")]).fault
 
 
-def test_the_slowest_unlabelled_window_is_the_job_s():
-    windows = [Window(-1, 10, 5.0), Window(-2, 10, 6.0), Window(-3, 10, 4.0)]
-    assert merge_unlabelled(windows) == (Window(-1, 10, 6.0),)
-    assert merge_unlabelled([Window(2, 10, 5.0)]) == (Window(2, 10, 5.0),)
-
-
 @pytest.mark.parametrize(
     ("intervals", "left"),
     [
         ([(1, 1.0)] * 120, 100),
-        ([(50, 1.0)] * 3, 100),
         ([(10, 1.0)] * 10, 80),
         ([(1, 1.0)] * 40, 30),
-        ([(1, 1.0)] * 3, 2),
         ([(100, 1.0)], 0),
         ([], 0),
     ],
@@ -86,7 +78,3 @@ def test_step_times_are_kept_where_each_step_is_timed():
 def test_no_window_is_left_of_a_warmup_alone():
     assert make_warm_window(0, [(100, 5.0)]) == ()
     assert make_warm_window(0, [(1, 0.0)] * 40) == ()
-
-
-def test_log_without_timed_lines_has_no_gap():
-    assert (RankMarks().fault, RankMarks().gap) == ("", "")

@@ -141,24 +141,21 @@ def test_folder_s_name_tells_the_nodes_unless_the_file_s_tells_other_devices(hom
 def test_contradiction_is_a_warning(home, capsys):
     copy_log(PYTORCH, "run_gpu4.log")
     code, _, error = run_main(["run_gpu4.log", "--dry-run"], capsys)
-    assert code == 0
     key, says = "warning: run_gpu4.log", ("devices", "8 in the log", "4 in its path")
+    assert code == 0
     assert_problem(error, key=key, says=says)
 
 
-def test_rule_is_chosen_by_its_name(home, capsys):
-    _, printed, _ = run_main([PYTORCH, "--dry-run", "--json", "--rule", "summary"], capsys)
-    (entry,) = json.loads(printed)
-    assert (entry["publisher_rule"], entry["publisher_samples_per_s"]) == ("summary", 2751.91)
-
-
-def test_rule_of_another_format_gives_no_figure_and_says_so(home, capsys):
+def test_rule_is_chosen_by_its_name_and_one_of_another_format_gives_no_figure(home, capsys):
     rule = "arithmetic mean of rates[1:6], 2 decimals"
     code, printed, _ = run_main([PYTORCH, "--dry-run", "--json", "--rule", rule], capsys)
     (entry,) = json.loads(printed)
     assert code == 0
     assert entry["publisher_samples_per_s"] is None
     assert_problem(entry["reason"], says=("format", f"{rule!r}"))
+    _, printed, _ = run_main([PYTORCH, "--dry-run", "--json", "--rule", "summary"], capsys)
+    (entry,) = json.loads(printed)
+    assert (entry["publisher_rule"], entry["publisher_samples_per_s"]) == ("summary", 2751.91)
 
 
 @pytest.mark.parametrize(
@@ -191,14 +188,11 @@ def test_log_of_two_formats_names_both(home):
     assert chosen.status == "contradictory"
 
 
-def test_log_of_no_known_format_fails_with_the_list(home):
+def test_log_of_no_known_format_fails_with_the_list_or_for_lack_of_memory(home):
     Path("some.log").write_text("hello\n", encoding="utf-8")
     (run,) = import_log(Path("some.log"), ImportOptions())
     assert (run.status, run.format_name) == ("failed", "")
     assert_problem(run.reason, says=list_formats())
-
-
-def test_out_of_memory_before_the_first_step_is_told(home):
     Path("some.log").write_text("RuntimeError: CUDA out of memory.\n", encoding="utf-8")
     (run,) = import_log(Path("some.log"), ImportOptions())
     assert run.status == "oom"

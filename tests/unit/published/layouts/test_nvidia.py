@@ -117,6 +117,14 @@ def test_all_figures_of_a_run_are_means_over_its_repeats():
     assert_problem(table.caption, says=("means over repeats", "2 or more", "90% and 95% and 99%"))
 
 
+def test_inference_whose_reference_failed_names_its_problem():
+    sizes = [make_inference(name, [1.0], 4) for name in ("amp-fp16", "fp32")]
+    failed = make_inference("fp32", [], 8)
+    document = lay_out_run("nvidia", *sizes, make_inference("amp-fp16", [1.0], 8), failed)
+    assert write_rows(document.tables[0])[1][:3] == ("8", "8000.00", "OOM [1]")
+    assert "out of memory" in document.footnotes[0]
+
+
 OF_16 = {"batch_size_per_device": 16}
 MIXED_16, MIXED_8 = (
     {"precision": "amp-fp16", "rate": 2.0 * size, "batch_size_per_device": size} for size in (16, 8)
