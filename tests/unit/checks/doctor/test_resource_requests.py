@@ -41,10 +41,6 @@ def test_request_that_fits_has_nothing_against_it(survey):
         ({"account": "nobody"}, "account", ("'nobody'", "set account")),
         ({"qos": "hihg"}, "qos", ("'hihg'", "mean 'high'", "set qos")),
         (
-            {"minutes": 61},
-            *("time limit", ("61 min", "60", "main", "time_limit_minutes.default = 60")),
-        ),
-        (
             {"minutes": 61, "tasks_per_job": 4},
             *("time limit", ("61 min", "60", "main", "tasks_per_job (now 4)")),
         ),
@@ -168,11 +164,6 @@ def test_qos_may_exceed_the_limits_of_a_partition(flags, of_partition, partition
     assert [finds in line for line in found] == [True] * (finds != "")
 
 
-def test_account_that_a_partition_does_not_take_is_named():
-    (found,) = check(Survey(partitions=(make_partition(accounts=("staff",)),)), account="ml")
-    assert_problem(found, key="account", says=("mixed", "'ml'", "set account", "staff"))
-
-
 def test_gpus_cores_and_memory_are_counted_over_as_many_nodes_as_the_job_has():
     mixed = Survey(partitions=(make_partition(),))
     assert check(mixed, "2n4g", gpu_request="gres", gpu_type="a100") == []
@@ -201,9 +192,16 @@ def test_one_of_several_partitions_that_fits_is_enough():
     assert_problem(found, key="time limit", says=("90 min", "5", "mixed"))
 
 
-def test_cluster_without_a_default_partition_needs_one_named():
-    (found,) = check(Survey(partitions=(make_partition(is_default=False),)))
-    assert_problem(found, key="partition", says=("no default", "set partition", "mixed"))
+@pytest.mark.parametrize(
+    ("partition", "key", "says"),
+    [
+        ({"accounts": ("staff",)}, "account", ("mixed", "'ml'", "set account", "staff")),
+        ({"is_default": False}, "partition", ("no default", "set partition", "mixed")),
+    ],
+)
+def test_partition_that_cannot_be_used_is_named(partition, key, says):
+    (found,) = check(Survey(partitions=(make_partition(**partition),)), account="ml")
+    assert_problem(found, key=key, says=says)
 
 
 def test_one_fault_of_several_array_jobs_is_one_line():
