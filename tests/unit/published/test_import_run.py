@@ -161,7 +161,6 @@ def test_rule_is_chosen_by_its_name_and_one_of_another_format_gives_no_figure(ho
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--format", "nvidia_pytorch_bart"], "Did you mean 'nvidia_pytorch_bert'?"),
         (["--format", "x"], ", ".join(list_formats())),
         (["--rule", "sumary"], "Did you mean 'summary'?"),
         (["--set", "device=8"], "known: framework, model, nodes, devices"),

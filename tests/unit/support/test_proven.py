@@ -6,7 +6,6 @@ from run_on_frameworks import CHECKOUT, LEFT_TO_CHANGES, Result, Task
 from support import proven
 from support.proven import Proof
 
-from dlperf_slurm.provision.environments import horovod
 from dlperf_slurm.provision.environments.pins import list_pins
 
 TESTS = ("tests/worker/test_adapter.py",)
@@ -77,11 +76,9 @@ def compute_hashes(checkout):
     ("name", "changed"),
     [
         ("dlperf_slurm/worker/frameworks/jax/__init__.py", {"jax"}),
-        ("dlperf_slurm/worker/frameworks/mxnet/bert.py", {"mxnet"}),
         ("dlperf_slurm/worker/models/bert.py", {"jax"}),
         ("dlperf_slurm/worker/clock.py", {"jax", "mxnet"}),
         ("dlperf_slurm/contract.py", {"jax", "mxnet"}),
-        ("dlperf_slurm/files/reading.py", set()),
         ("dlperf_slurm/interface.py", set()),
         ("tests/worker/test_adapter.py", {"jax", "mxnet"}),
         # modules that only call an adapter
@@ -162,17 +159,6 @@ def test_what_passed_whole_is_proven_and_what_failed_is_not(home, monkeypatch):
         "jax": Proof(8, "a"),
         "paddle": Proof(2, "old"),
     }
-
-
-def test_horovod_is_proven_where_the_environment_has_it(home, monkeypatch):
-    monkeypatch.setattr(run_on_frameworks, "PROOFS", home / "proofs.txt")
-    environment = run_on_frameworks.find_managed_environment("mxnet")
-    environment.mkdir(parents=True)
-    (environment / horovod.STAMP_FILE).write_text(horovod.VERSION, encoding="ascii")
-    hashes = {"mxnet": "b", "mxnet-horovod": "c"}
-    run_on_frameworks.write_proofs([Task("mxnet", True)], {"mxnet": Result([], 9.0)}, hashes, {})
-    proofs = proven.read_proofs(home / "proofs.txt")
-    assert {name: proof.sha256 for name, proof in proofs.items()} == hashes
 
 
 def test_environment_that_the_disk_cannot_hold_is_left_out_with_its_size(monkeypatch, home, capsys):

@@ -15,6 +15,8 @@ from dlperf_slurm.matrix.expand import Expansion
 
 ENDED = JobEnd("COMPLETED", "None", "n[1-2]")
 VENV = "/venvs/pytorch"
+NO_MPI4PY = "ModuleNotFoundError: No module named 'mpi4py'"
+SEGFAULT = "task 0: Segmentation fault"
 
 
 def make_probe(topology="2n1g", **site):
@@ -72,14 +74,9 @@ def test_processes_that_are_a_world_each_are_told_from_ranks(home):
     ("answers", "subject", "nodes", "says"),
     [
         (
-            [make_answer(join_error="ModuleNotFoundError: No module named 'mpi4py'", rank=None)]
-            * 2,
+            [make_answer(join_error=NO_MPI4PY, rank=None)] * 2,
             *("environment", "n1"),
-            (
-                "ModuleNotFoundError: No module named 'mpi4py'",
-                f"`{VENV}/bin/python -m pip install`",
-                "`dlperf-slurm env create pytorch`",
-            ),
+            (NO_MPI4PY, f"`{VENV}/bin/python -m pip install`", "`dlperf-slurm env create pytorch`"),
         ),
         (
             [make_answer(join_error="PlacementError: 1 rank(s)", rank=None)] * 2,
@@ -91,21 +88,18 @@ def test_processes_that_are_a_world_each_are_told_from_ranks(home):
         ),
         (
             [make_answer(n, f"n{n}", is_done=False) for n in (0, 1)],
-            *("environment", "n0, n1", ("imported pytorch", "task 0: Segmentation fault")),
+            *("environment", "n0, n1", ("imported pytorch", SEGFAULT)),
         ),
         (
-            [{"host": "n1", "cores": [0]}, {"host": "n2", "cores": [0]}],
-            *("MPI", "n1, n2", ("not start", "task 0: Segmentation fault")),
+            [{"host": name, "cores": [0]} for name in ("n1", "n2")],
+            *("MPI", "n1, n2", ("not start", SEGFAULT)),
         ),
         ([make_answer(0)], "launcher", "n1", ("2 ranks", "1 answered")),
-        (
-            [make_answer(0), make_answer(1)],
-            *("launcher", "n1", ("2 ranks", "2 nodes", "launcher.flags")),
-        ),
+        ([make_answer(0), make_answer(1)], "launcher", "n1", ("2 ranks", "2 nodes")),
     ],
 )
 def test_fault_of_ranks_is_named_with_where_and_how_to_mend_it(answers, subject, nodes, says, home):
-    error = "srun: error: n1: task 0: Segmentation fault\nsrun: Terminating StepId=1.0\n"
+    error = f"srun: error: n1: {SEGFAULT}\nsrun: Terminating StepId=1.0\n"
     (found, *_) = list_faults(home, answers, error=error)
     assert_problem(found, key=f"fault     {subject}: pytorch on {nodes}", says=says)
 

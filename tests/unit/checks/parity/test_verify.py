@@ -72,18 +72,6 @@ def list_failed(checks):
     ("compare", "changes", "failed"),
     [
         (compare_frameworks, {}, []),
-        # momentum 0.9
-        (
-            compare_frameworks,
-            {"trained_loss": 2.7e-3, "trained_evaluation_loss": 1.4e-3, "updates": 7.7e-2},
-            ["loss after 3 steps", "evaluation loss after 3 steps", "updates"],
-        ),
-        # no label smoothing
-        (
-            compare_frameworks,
-            {"initial_loss": 7.9e-4, "gradient_norm": 1.1e-1, "gradients": 1.1e-1},
-            ["loss", "gradient norm", "gradients"],
-        ),
         # one layer more
         (compare_frameworks, {"parameter_count": 1e-4}, ["parameters"]),
         (compare_ranks, {}, []),
@@ -168,27 +156,17 @@ def test_model_is_verified_at_a_small_size_without_dropout(name):
     assert getattr(definition, "dropout", 0.0) == 0.0
 
 
-def test_gradients_may_differ_by_the_models_own_tolerance():
-    gradients = (Difference(1e-4, "classifier.weight"),)
-    found = {
-        model: compare_frameworks(
-            dataclasses.replace(
-                PARITY, case=make_case(REFERENCE, model, SITE), gradients=gradients
-            ),
-            PARITY,
-        )
-        for model in ("bert", "resnet50")
-    }
-    assert "gradients" in list_failed(found["bert"])
-    assert "gradients" not in list_failed(found["resnet50"])
-
-
 def compare_case(model, axes, **changes):
     """Return the differences of a changed case with these axes that exceed its tolerances."""
     case = vary(make_case(REFERENCE, model, SITE), **axes)
     expected = dataclasses.replace(PARITY, case=case)
     found = dataclasses.replace(change_parity(**changes), case=case)
     return list_failed(compare_frameworks(found, expected))
+
+
+def test_gradients_may_differ_by_the_models_own_tolerance():
+    assert compare_case("bert", {}, gradients=1e-4) == ["gradients"]
+    assert compare_case("resnet50", {}, gradients=1e-4) == []
 
 
 ON_GPU = {"device": "cuda"}
