@@ -7,9 +7,6 @@ from rehearsal.checks import CHECKS, find_problems, read_rank
 from rehearsal.combinations import (
     Combination,
 )
-from rehearsal.compiled import (
-    count_products,
-)
 from rehearsal.report import make_markdown
 from rehearsal.self_checks import SELF_CHECKS, TENSORFLOW_FAULTS
 from rehearse import PROGRAMS, RUNS, judge
@@ -36,20 +33,6 @@ CONVOLUTION = "convolution device=0 type=0 compute=0 has_tensor_cores=1"
 TF32_PRODUCT = "product by=cublasSgemm_v2 device=0 type=0 compute=68 math=3"
 FP32_PRODUCT = "product by=cublasSgemm_v2 device=0 type=0 compute=68 math=0"
 INFERRED = {CONVOLUTION: 5, TF32_PRODUCT: 1, WAIT: 1}
-# text of a compiled module of XLA, shortened
-MODULE = """
-  %parameter_0 = f32[96,64]{1,0} parameter(0)
-  %parameter_1 = bf16[64,96]{1,0} parameter(1)
-  %dot.1 = f32[96,96]{1,0} dot(%parameter_0, %parameter_0), operand_precision={highest,highest}
-  ROOT %dot.2 = f32[96,96]{1,0} dot(%parameter_1, %parameter_1), lhs_contracting_dims={0}
-  %dot.3 = f32[96,96]{1,0} dot(%dot.1, %dot.1), algorithm=dot_bf16_bf16_f32
-  %gemm.1 = (f32[96,96]{1,0}, s8[1]{0}) custom-call(%dot.1, %dot.2), \
-custom_call_target="__cublas$lt$matmul", backend_config={"precision_config":\
-{"operand_precision":["HIGHEST","DEFAULT"],"algorithm":"ALG_UNSET"}}
-  %conv.1 = (f32[8]{0}, u8[0]{0}) custom-call(%parameter_0, %dot.1, %bias), \
-operand_precision={highest,highest,default}, custom_call_target="__cudnn$convBiasActivationForward"
-  %sort.1 = f32[8]{0} custom-call(%parameter_0), custom_call_target="SomethingElse"
-"""
 
 
 def tell_rank(step, device=0):
@@ -119,13 +102,3 @@ def test_rank_that_ends_early_is_a_failed_row_of_the_report():
     assert "1 FAILED, 1 ok. " in text
     assert f"- {TRAINING.name}: {RUNS}: rank 1 ended with -11\n" in text
     assert "| 2 collective, 1 copy, 3 kernel, 4 product, 1 wait; 0.0 MiB sent | ok |" in text
-
-
-def test_products_of_a_compiled_step_are_counted_by_library_type_and_precision():
-    assert count_products(MODULE) == {
-        "XLA f32 HIGHEST": 1,
-        "XLA bf16 DEFAULT": 2,
-        "cuBLAS f32 DEFAULT+HIGHEST": 1,
-        "cuDNN f32 HIGHEST": 1,
-        "SomethingElse f32 DEFAULT": 1,
-    }

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from support.problems import assert_problem
 
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.lines import LogLine
@@ -98,3 +99,18 @@ def test_problems_that_all_formats_have_come_first(texts, problem):
 def test_log_lacks_steps_if_another_line_had_its_place(found, announced, interval, is_short):
     problem = f"the log has {found} of {announced} steps" if is_short else ""
     assert find_missing_steps(found, announced, interval) == problem
+
+
+def test_announcements_are_over_with_the_first_timed_step():
+    run = start(STEP, announcements=(re.compile(r"size (?P<size>\d+)"),))
+    feed(run, "size 8", "step 1: 0.5", "size 9")
+    assert run.facts == {"size": "8"}
+
+
+def test_ranks_that_did_not_end_are_named():
+    run = feed(start(STEP, re.compile(r"total (?P<rate>\d)")), "step 1: 1")
+    assert_problem(run.find_unended_ranks("the end is"), says=("the end is missing",))
+    assert feed(run, "total 5").find_unended_ranks("the end is") == ""
+    feed(run, "step 1: 1", rank=4)
+    feed(run, "step 1: 1", rank=2)
+    assert run.find_unended_ranks("the end is").endswith("missing for ranks 2, 4")
