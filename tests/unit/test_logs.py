@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.problems import assert_problem
 
-from dlperf_slurm.logs import Identity, compute_samples_per_s
+from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.failures import FailureScan
 from dlperf_slurm.logs.hardware import scan_hardware
 from dlperf_slurm.logs.lines import LogLine
@@ -25,7 +25,7 @@ from dlperf_slurm.logs.publisher_rules import (
 )
 from dlperf_slurm.logs.settings import SettingScan
 from dlperf_slurm.logs.timed_run import TimedFormat, dll_line
-from dlperf_slurm.logs.windows import Window, make_rate_window, make_time_window
+from dlperf_slurm.logs.windows import make_rate_window, make_time_window
 
 
 def scan(*texts):
@@ -197,16 +197,6 @@ def test_training_that_goes_back_is_a_problem():
     assert not fill_marks((1,), (1,), may_repeat=True).fault
 
 
-def test_window_leaves_out_the_first_interval_of_every_epoch():
-    (window,) = make_time_window(0, fill_marks((0, 9), (0, 19), (1, 9), (1, 19)).by_rank[0])
-    assert (window.steps, window.seconds, window.step_seconds) == (20, 20.0, ())
-
-
-def test_window_begins_with_the_last_mark_of_the_warm_up():
-    (window,) = make_time_window(0, fill_marks((1,), (2,), (3,), (4,)).by_rank[0], warmup_marks=2)
-    assert (window.steps, window.step_seconds) == (2, (10.0, 10.0))
-
-
 def test_window_needs_times_that_go_forward():
     marks = Marks()
     for step, time in ((1, 10.0), (2, 20.0), (3, 15.0)):
@@ -220,15 +210,6 @@ def test_rates_are_joined_by_their_times_not_averaged():
     assert window.samples_per_s == pytest.approx(150.0)
     assert make_rate_window(0, [(10, 0.0)])[0].samples_per_s == 0
     assert make_rate_window(0, []) == ()
-
-
-def test_slowest_rank_decides_and_rates_per_device_are_multiplied():
-    identity = Identity(devices=4, batch_size_per_device=8)
-    windows = [Window(0, 10, seconds=2.0), Window(1, 10, seconds=4.0)]
-    assert compute_samples_per_s(windows, identity) == 80.0
-    assert compute_samples_per_s(
-        [Window(0, 10, samples_per_s=5.0, is_per_device=True)], identity
-    ) == pytest.approx(20.0)
 
 
 def test_rule_with_fewer_values_than_it_takes_has_no_figure():
@@ -315,8 +296,3 @@ def test_lines_lost_within_a_run_are_named(steps, gap):
     assert marks.fault == ""
     assert marks.gap.endswith(gap)
     assert bool(marks.gap) == bool(gap)
-
-
-def test_steps_that_begin_anew_with_an_epoch_are_no_gap():
-    marks = fill_marks(*((epoch, step) for epoch in (1, 2) for step in (10, 20, 30, 40)))
-    assert (marks.fault, marks.gap) == ("", "")
