@@ -1,12 +1,10 @@
-"""The rehearsal without a GPU: problems that its checks find in traces, and refused versions."""
+"""The rehearsal without a GPU: problems that its checks find in traces."""
 
 import re
 
 import pytest
 from rehearsal.checks import CHECKS, find_problems, read_rank
-from rehearsal.combinations import (
-    Combination,
-)
+from rehearsal.combinations import Combination
 from rehearsal.report import make_markdown
 from rehearsal.self_checks import SELF_CHECKS, TENSORFLOW_FAULTS
 from rehearse import PROGRAMS, RUNS, judge
