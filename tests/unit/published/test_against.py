@@ -79,7 +79,7 @@ def test_other_framework_precision_and_devices_are_named():
     row = find_row("nvidia_paddle_resnet50", framework="jax", precision="amp-bf16")
     differences = "framework paddle; precision amp-fp16; batch size not printed"
     assert row["differences"].startswith(differences)
-    # of devices that are as near, the fewer
+    # of 1 and 8 devices, the nearer
     row = find_row("dlperf_report_v1", framework="paddle", topology="1n2g")
     assert row["differences"].startswith("devices 1")
 

@@ -199,6 +199,12 @@ def test_sound_run_without_a_place_in_the_tables_is_an_error(home, capsys):
     assert_problem(error, file="some.log", says=("precision", "--set precision="))
     assert not Path("results").exists()
     assert run_main([*options, "--set", "precision=fp32"], capsys)[0] == 0
+    # nine devices are on no two nodes
+    copy_log(PADDLE_BERT, "uneven.log")
+    uneven = ["uneven.log", "--set", "devices=9", "--set", "nodes=2", "--set"]
+    code, _, error = run_main([*uneven, "batch_size_per_device=96"], capsys)
+    assert_problem(error, file="uneven.log", says=("states devices", "--set devices="))
+    assert code == 2
 
 
 def test_failed_logs_that_nothing_places_are_named(home, capsys):
