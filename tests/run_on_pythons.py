@@ -12,7 +12,6 @@ after the other.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from typing import Optional
 
 from run_on_frameworks import install_pytest, list_tests
 from support.releases import copy_checkout
+
+from dlperf_slurm.provision.environments.system import find_interpreter
 
 Version = tuple[int, int]
 
@@ -75,16 +76,8 @@ def list_versions(oldest: Version, newest: Optional[Version]) -> list[Version]:
 
 def find_python(version: Version) -> Optional[str]:
     """Return a working interpreter of this version: this one, on PATH, or one of pyenv's."""
-    if version == sys.version_info[:2]:
-        return sys.executable
-    name = f"python{name_version(version)}"
-    pyenv = Path("~/.pyenv/versions").expanduser()
-    candidates = [shutil.which(name), *map(str, sorted(pyenv.glob(f"{name[6:]}.*/bin/python")))]
-    for candidate in candidates:
-        # a pyenv shim of an inactive version exists, but fails
-        if candidate and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
-            return candidate
-    return None
+    found = find_interpreter([name_version(version)])
+    return found.path if found else None
 
 
 def build_wheel(folder: Path) -> Path:

@@ -11,10 +11,7 @@ BENCHMARKS_FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS_FOLDER))
 
 import run  # noqa: E402
-import tracking  # noqa: E402
-from measuring import CommandFailed, measure_command  # noqa: E402
-from peers import PEERS, PeerMissing, find_program  # noqa: E402
-from results_file import format_number, list_slower, write_results  # noqa: E402
+from results_file import list_slower, write_results  # noqa: E402
 from rows import Row  # noqa: E402
 
 
@@ -79,26 +76,11 @@ def test_row_that_became_slower_beyond_noise_is_listed(fields, count):
     assert all("slower: files" in line for line in found)
 
 
-def test_figures_have_three_digits_or_all_before_the_point():
-    values = (0.00123, 2.5432, 100, 123.4, 100425.0)
-    assert [*map(format_number, values)] == ["0.00123", "2.54", "100", "123", "100,425"]
-
-
 def test_benchmarks_are_found_and_asked_for_rows_of_a_size():
     assert {"rendering", "startup", "submit"} <= set(run.list_benchmarks())
     for name in run.list_benchmarks():
         parameters = inspect.signature(importlib.import_module(name).measure_rows).parameters
         assert list(parameters) == ["is_quick"]
-
-
-@pytest.mark.slow
-def test_status_of_a_run_is_measured_in_each_state(tmp_path):
-    for state in tracking.STATES:
-        folder = tracking.make_run(tmp_path / state.replace(" ", "-"), state, tracking.CASES)
-        for program in (tracking.ONCE, tracking.POLL):
-            seconds, opened, mib = tracking.measure(program, folder)
-            assert min(seconds, mib) > 0
-            assert opened < 200
 
 
 def test_results_are_written_after_each_benchmark_and_failures_are_named(monkeypatch, tmp_path):
@@ -115,20 +97,3 @@ def test_results_are_written_after_each_benchmark_and_failures_are_named(monkeyp
     assert run.main() == 1
     # the second benchmark saw the file of the first; True is exit code 1
     assert "| b | exit code 1: it said nothing |" in (tmp_path / "RESULTS.md").read_text()
-
-
-def test_command_is_measured_with_what_it_starts_and_fails_with_its_last_line(tmp_path):
-    work = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(10**7))'])"
-    some = measure_command([sys.executable, "-c", work], tmp_path)
-    none = measure_command([sys.executable, "-c", "pass"], tmp_path)
-    assert some.cpu_seconds > none.cpu_seconds + 0.02
-    with pytest.raises(CommandFailed, match=r"^python.*: exit code 1: no disk$"):
-        measure_command([sys.executable, "-c", "raise SystemExit('no disk')"], tmp_path)
-
-
-def test_peers_have_their_inputs_and_may_be_missing(monkeypatch):
-    for peer in PEERS.values():
-        assert all((BENCHMARKS_FOLDER / "peers" / file).is_file() for file in peer.inputs)
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(PeerMissing, match="jube"):
-        find_program(PEERS["jube"])

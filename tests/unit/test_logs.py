@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.problems import assert_problem
 
-from dlperf_slurm.logs import Identity, compute_samples_per_s
+from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.failures import FailureScan
 from dlperf_slurm.logs.hardware import scan_hardware
 from dlperf_slurm.logs.lines import LogLine
@@ -13,7 +13,6 @@ from dlperf_slurm.logs.marks import Mark, Marks
 from dlperf_slurm.logs.path_settings import read_name
 from dlperf_slurm.logs.patterns import (
     parse_namespace,
-    parse_number,
     parse_time,
     read_count,
     subtract_times,
@@ -21,13 +20,12 @@ from dlperf_slurm.logs.patterns import (
 from dlperf_slurm.logs.publisher_rules import (
     RuleError,
     average_harmonically,
-    round_significantly,
     take_values,
     time_steps,
 )
 from dlperf_slurm.logs.settings import SettingScan
 from dlperf_slurm.logs.timed_run import TimedFormat, dll_line
-from dlperf_slurm.logs.windows import Window, make_rate_window, make_time_window
+from dlperf_slurm.logs.windows import make_rate_window, make_time_window
 
 
 def scan(*texts):
@@ -41,10 +39,8 @@ def scan(*texts):
     "text",
     [
         "train.loss : nan None",
-        "loss: -inf, ips: 3",
         "{'loss': nan}",
         "Loss = NaN",
-        "mlm_loss : nan",
         "10 images/sec: 611.8 +/- 0.4 (jitter = 1.2) nan",
     ],
 )
@@ -56,7 +52,6 @@ def test_loss_that_is_not_finite_is_a_failure(text):
     "text",
     [
         "val.loss : None None",
-        "loss: 7.1, information: none",
         "INFO: loss info follows",
         "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.0GiB",
         "+ echo CUDA out of memory",
@@ -71,11 +66,6 @@ def test_running_out_of_memory_outweighs_what_went_before():
     failures = scan("Traceback (most recent call last)", "torch.cuda.OutOfMemoryError: x")
     assert failures.is_out_of_memory
     assert "out of memory" in failures.message
-
-
-def test_ignored_exception_is_no_failure():
-    text = "Traceback (most recent call last):"
-    assert scan("Exception ignored in: <function x>", text).message == ""
 
 
 ALLOCATION = "failed to allocate 2.91G from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
@@ -132,7 +122,6 @@ def test_ranks_print_their_tracebacks_at_the_same_time():
         ("use_xla: False  data_backend : syntetic", {"compiler": "none", "data": "device"}),
         ("Namespace(kv_store='dist_sync', mode='pred')",
          {"gradient_sync": "parameter_server", "mode": "infer"}),
-        ("=> Dummy data is used!", {"data": "device"}),
         ("use_synthetic_data: False", {"data": "folder"}),
         ("torch_compile=True", {"compiler": "torch.compile"}),
         ("--tf_xla_cpu_global_jit was deprecated; XLA service 0x1; XLA_GPU:0", {}),
@@ -158,12 +147,8 @@ def test_evaluation_during_training_is_training():
         ("name: GeForce GTX 1080 Ti major: 6 minor: 1", "GeForce GTX 1080 Ti"),
         ("name='NVIDIA RTX 6000 Ada Generation', major=8", "RTX 6000 Ada"),
         ("GPU 0: NVIDIA GeForce RTX 4090 (UUID: x)", "GeForce RTX 4090"),
-        ("on 8 x RTX A6000", "RTX A6000"),
         ("gpu: A100-SXM4-40GB", "A100-SXM4-40GB"),
-        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
         ("NVIDIA H100 80GB HBM3", "H100 80GB HBM3"),
-        ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
-        ("GeForce GTX TITAN X", "GeForce GTX TITAN X"),
         ("AMD Instinct MI250X", "MI250X"),
         ("AMD Radeon RX 7900 XTX", "Radeon RX 7900 XTX"),
         ("Cloud TPU v3-8", "TPU v3-8"),
@@ -174,13 +159,10 @@ def test_devices_are_read_by_their_names(text, hardware):
     assert scan_hardware([LogLine(-1, text, False)]).hardware == hardware
 
 
-def test_long_lines_are_quoted_in_part():
-    assert len(scan("Segmentation fault " + "x" * 5000).message) < 220
-
-
 def test_quoted_line_is_fit_for_a_terminal():
     message = scan("Segmentation fault \x07\x1b]0;title \u202e").message
     assert message.endswith(": Segmentation fault ??]0;title ?")
+    assert len(scan("Segmentation fault " + "x" * 5000).message) < 220
 
 
 def test_times_differ_by_what_passed():
@@ -211,25 +193,8 @@ def test_line_that_is_there_twice_counts_once():
 def test_training_that_goes_back_is_a_problem():
     says = ("goes back", "from step 2 to step 1")
     assert_problem(fill_marks((1,), (2,), (1,), rank=-1).fault, says=("training", *says))
-    assert_problem(fill_marks((1,), (2,), (1,)).fault, says=("rank 0", *says))
     assert fill_marks((1,), (1,)).fault
     assert not fill_marks((1,), (1,), may_repeat=True).fault
-
-
-def test_window_leaves_out_the_first_interval_of_every_epoch():
-    (window,) = make_time_window(0, fill_marks((0, 9), (0, 19), (1, 9), (1, 19)).by_rank[0])
-    assert (window.steps, window.seconds, window.step_seconds) == (20, 20.0, ())
-
-
-def test_window_begins_with_the_last_mark_of_the_warm_up():
-    (window,) = make_time_window(0, fill_marks((1,), (2,), (3,), (4,)).by_rank[0], warmup_marks=2)
-    assert (window.steps, window.step_seconds) == (2, (10.0, 10.0))
-
-
-def test_micro_batches_multiply_steps():
-    marks = fill_marks((1,), (2,), (2,), may_repeat=True)
-    (window,) = make_time_window(0, marks.by_rank[0], micro_batches=4)
-    assert window.steps == 8
 
 
 def test_window_needs_times_that_go_forward():
@@ -247,15 +212,6 @@ def test_rates_are_joined_by_their_times_not_averaged():
     assert make_rate_window(0, []) == ()
 
 
-def test_slowest_rank_decides_and_rates_per_device_are_multiplied():
-    identity = Identity(devices=4, batch_size_per_device=8)
-    windows = [Window(0, 10, seconds=2.0), Window(1, 10, seconds=4.0)]
-    assert compute_samples_per_s(windows, identity) == 80.0
-    assert compute_samples_per_s(
-        [Window(0, 10, samples_per_s=5.0, is_per_device=True)], identity
-    ) == pytest.approx(20.0)
-
-
 def test_rule_with_fewer_values_than_it_takes_has_no_figure():
     with pytest.raises(RuleError, match=r"at least 6 values.* 4$"):
         take_values([1.0] * 4, 1, 6)
@@ -263,20 +219,6 @@ def test_rule_with_fewer_values_than_it_takes_has_no_figure():
         average_harmonically([1.0, 0.0])
     with pytest.raises(RuleError):
         time_steps([2.0, 1.0], 1, 2, 8)
-
-
-def test_harmonic_mean_is_that_of_the_times():
-    assert average_harmonically([1.0, 3.0]) == pytest.approx(1.5)
-
-
-def test_rounding_to_significant_digits():
-    assert round_significantly(2957.7506, 5) == 2957.8
-    assert round_significantly(389.53779, 5) == 389.54
-
-
-@pytest.mark.parametrize(("text", "value"), [("1,234.5", 1234.5), ("3.2e+03", 3200.0), ("7.", 7.0)])
-def test_numbers_may_have_separators_and_exponents(text, value):
-    assert parse_number(text) == value
 
 
 def take_dll(text, is_last_unended=False, **metrics):
@@ -320,14 +262,12 @@ def test_namespace_values_are_without_quotes():
             "x/PaddleClas_ResNet50_bs256_fp32_DP_N1C8_log",
             Identity("", "resnet50", 1, 8, 256, "fp32"),
         ),
-        ("1n8g/bert_gpu4.log", Identity("", "bert", 0, 4, 0, "")),
         ("x/gpu1_gpu8_bs96.txt", Identity("", "", 0, 0, 96, "")),
         (
             "real-amp-infer/1gpu/rn50/1",
             Identity("", "resnet50", 0, 0, 0, "amp-fp16", mode="infer", data="folder"),
         ),
         ("no-xla/fp32/a.log", Identity(precision="fp32")),
-        ("x/output.log", Identity()),
         ("x/0n8g_gpu0_bs0.log", Identity()),
     ],
 )
@@ -341,13 +281,6 @@ def test_huge_line_is_searched_once(word):
     assert scan(word * (1_000_000 // len(word))).message == ""
 
 
-def make_marks(*steps: int) -> Marks:
-    marks = Marks()
-    for step in steps:
-        marks.add(LogLine(0, "", False), Mark((1, step), float(step), 1.0))
-    return marks
-
-
 @pytest.mark.parametrize(
     ("steps", "gap"),
     [
@@ -359,15 +292,7 @@ def make_marks(*steps: int) -> Marks:
     ],
 )
 def test_lines_lost_within_a_run_are_named(steps, gap):
-    marks = make_marks(*steps)
+    marks = fill_marks(*((1, step) for step in steps))
     assert marks.fault == ""
     assert marks.gap.endswith(gap)
     assert bool(marks.gap) == bool(gap)
-
-
-def test_steps_that_begin_anew_with_an_epoch_are_no_gap():
-    marks = Marks()
-    for epoch in (1, 2):
-        for step in (10, 20, 30, 40):
-            marks.add(LogLine(0, "", False), Mark((epoch, step)))
-    assert (marks.fault, marks.gap) == ("", "")

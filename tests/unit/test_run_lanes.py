@@ -73,16 +73,3 @@ def test_all_repeats_what_failed_or_changed(checkout, monkeypatch, capfd):
     assert run("test", monkeypatch, capfd)[0] == 1
     code, out = run("test-all", monkeypatch, capfd)
     assert (code, "(good)" in out, "(other)" in out) == (1, True, True)
-
-
-def test_without_git_nothing_has_been_tested(checkout, monkeypatch, capfd):
-    (checkout / ".git").rename(checkout / "no-git")
-    for speed in ("test", "test-all"):
-        assert "(good)" in run(speed, monkeypatch, capfd)[1]
-
-
-def test_processes_of_a_lane_keep_bytecode_whatever_the_shell_says(checkout, monkeypatch, capfd):
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    (checkout / "Makefile").write_text("good:\n\t@env\n", encoding="utf-8")
-    code, out = run("test", monkeypatch, capfd)
-    assert (code, "PATH=" in out, "PYTHONDONTWRITEBYTECODE" in out) == (0, True, False)

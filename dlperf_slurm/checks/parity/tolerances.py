@@ -283,21 +283,9 @@ def _compare(
     return ParityCheck(text, value, difference, tolerance)
 
 
-PARITY_HEADER = (
-    "framework",
-    "model",
-    "variant",
-    "parameters",
-    "loss",
-    "evaluation",
-    "gradient norm",
-    "after 3 steps",
-    "evaluation",
-    "gradients",
-    "updates",
-    "largest",
-    "verdict",
-)
+PARITY_HEADER = ("framework", "model", "variant", "parameters", "loss", "evaluation",
+    "gradient norm", "after 3 steps", "evaluation", "gradients", "updates", "largest",
+    "verdict")  # fmt: skip
 
 
 def make_parity_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
@@ -321,18 +309,8 @@ def _show_parity(agreement: Agreement) -> list[str]:
     ]
 
 
-DATA_PARALLEL_HEADER = (
-    "framework",
-    "model",
-    "variant",
-    "averaged gradient compared with",
-    "gradients",
-    "updates",
-    "ranks",
-    "loss",
-    "after 3 steps",
-    "verdict",
-)
+DATA_PARALLEL_HEADER = ("framework", "model", "variant", "averaged gradient compared with",
+    "gradients", "updates", "ranks", "loss", "after 3 steps", "verdict")  # fmt: skip
 
 
 def make_data_parallel_rows(agreements: Sequence[Agreement]) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm import slurm_client
@@ -194,52 +194,45 @@ class Survey:
         return list(dict.fromkeys(name for known in found for name in known.qos))
 
 
-@dataclass
-class _Clients:
-    """Calls of Slurm's commands for one survey; `problems` are the errors of those that failed."""
-
-    problems: list[str] = field(default_factory=list)
-
-    def ask(self, *command: str) -> str:
-        """Return the output of a command; "" if it failed, with the error added to `problems`."""
-        try:
-            return slurm_client.run_client(command)
-        except SchedulerError as error:
-            self.problems.append(f"`{' '.join(command)}`: {error}".split("\n")[0])
-            return ""
-
-
 def survey_cluster(clusters: str = "") -> Survey:
     """Return a cluster's partitions, accounts, QOS and limits, as Slurm's commands print them.
 
     `clusters` names another cluster than this host's own, as for --clusters. No job is submitted.
     Does not raise: errors are in the result's `problems`.
     """
-    clients = _Clients()
+    problems: list[str] = []
+
+    def ask(*command: str) -> str:
+        try:
+            return slurm_client.run_client(command)
+        except SchedulerError as error:
+            problems.append(f"`{' '.join(command)}`: {error}".split("\n")[0])
+            return ""
+
     there = slurm_client.get_cluster_option(clusters)
-    config = slurm_client.parse_config(clients.ask("scontrol", *there, "show", "config"))
-    if not config and not any(map(slurm_client.is_forbidden, clients.problems)):
-        return Survey(problems=tuple(clients.problems))
+    config = slurm_client.parse_config(ask("scontrol", *there, "show", "config"))
+    if not config and not any(map(slurm_client.is_forbidden, problems)):
+        return Survey(problems=tuple(problems))
     partitions = parse_partitions(
-        clients.ask("scontrol", *there, "show", "partition", "--oneliner"),
-        clients.ask("sinfo", *there, "--noheader", "--exact", "--format=%R|%D|%c|%m|%G|%f"),
+        ask("scontrol", *there, "show", "partition", "--oneliner"),
+        ask("sinfo", *there, "--noheader", "--exact", "--format=%R|%D|%c|%m|%G|%f"),
     )
     associations, default_account, qos = "", "", ""
     show = ("sacctmgr", "--noheader", "--parsable2", "show")
     cluster = config.get("ClusterName", clusters)
     if not cluster:
-        known = clients.ask(*show, "cluster", "format=Cluster").split()
+        known = ask(*show, "cluster", "format=Cluster").split()
         cluster = known[0] if len(known) == 1 else ""
     # a cluster that does not show its configuration may keep accounts
     has_accounts = "slurmdbd" in config.get("AccountingStorageType", "slurmdbd")
     if has_accounts:
         of_user = ("where", f"user={find_user_name()}")
-        associations = clients.ask(
+        associations = ask(
             *show, "associations", *of_user, f"cluster={cluster}",
             "format=Account,Partition,QOS,DefaultQOS,MaxSubmit",
         )  # fmt: skip
-        default_account = clients.ask(*show, "user", *of_user, "format=DefaultAccount").strip()
-        qos = clients.ask(*show, "qos", "format=Name,MaxWall,MaxSubmitPU,Flags")
+        default_account = ask(*show, "user", *of_user, "format=DefaultAccount").strip()
+        qos = ask(*show, "qos", "format=Name,MaxWall,MaxSubmitPU,Flags")
     return Survey(
         cluster_name=cluster,
         version=config.get("SLURM_VERSION", ""),
@@ -250,8 +243,8 @@ def survey_cluster(clusters: str = "") -> Survey:
         associations=parse_associations(associations),
         default_account=default_account.partition("\n")[0],
         qos=parse_qos(qos),
-        mpi_plugins=parse_mpi_plugins(clients.ask("srun", "--mpi=list")),
-        problems=tuple(clients.problems),
+        mpi_plugins=parse_mpi_plugins(ask("srun", "--mpi=list")),
+        problems=tuple(problems),
         clusters=clusters,
         has_submit_plugin=config.get("JobSubmitPlugins", "(null)") != "(null)",
     )

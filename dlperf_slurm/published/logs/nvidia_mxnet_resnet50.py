@@ -56,15 +56,14 @@ def _end_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
         take_line(run, line, match)
         # a record with validation has a time after the validation
         if "val." not in line.text:
-            run.keep(_name_time("end", line.rank, match), parse_time(match.group("time")))
+            epoch = int(match.group("epoch"))
+            run.keep(f"end of epoch {epoch} on rank {line.rank}", parse_time(match.group("time")))
 
 
-def _name_time(what: str, rank: int, match: Match[str]) -> str:
-    """Return the name under which a time is stored: "start of epoch 0 on rank 3".
-
-    `what` is "start" or "end"; `match` has the group `epoch`.
-    """
-    return f"{what} of epoch {int(match.group('epoch'))} on rank {rank}"
+def _start_epoch(run: TimedRun, line: LogLine, match: Match[str]) -> None:
+    """Store the time at which an epoch of a rank starts."""
+    epoch = int(match.group("epoch"))
+    run.keep(f"start of epoch {epoch} on rank {line.rank}", parse_time(match.group("time")))
 
 
 def _identify(run: TimedRun) -> Identity:
@@ -148,12 +147,7 @@ start_run = TimedFormat(
         PARAMETERS,
         _SPEED,
         _ARGUMENTS,
-        (
-            _STARTING,
-            lambda run, line, match: run.keep(
-                _name_time("start", line.rank, match), parse_time(match.group("time"))
-            ),
-        ),
+        (_STARTING, _start_epoch),
         (_TOOK, lambda run, line, match: run.ended_ranks.add(line.rank)),
     ),
     identify=_identify,

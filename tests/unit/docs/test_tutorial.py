@@ -13,10 +13,6 @@ from pathlib import Path
 import pytest
 from support import fake_environment
 
-from dlperf_slurm.config.site import load_site
-from dlperf_slurm.jobs.plan import resolve
-from dlperf_slurm.matrix.expand import expand_matrix
-from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.provision.environments.create import STAMP_FILE
 from dlperf_slurm.provision.environments.pins import read_pins
 
@@ -124,17 +120,6 @@ def test_commands_of_the_tutorial_run(prepared):
     printed = run_all("docs/tutorial.md", prepared)
     assert "equivalent" in next(text for command, text in printed.items() if " compare " in command)
     assert len(list((prepared / "results").glob("*/report/report.html"))) == 2
-
-
-@pytest.mark.parametrize("site", ["slurm", "example"])
-def test_main_matrix_of_the_readme_has_no_case_that_a_cluster_leaves_out(site, home):
-    text = re.findall(r"^```toml\n(title.*?)^```", read_document("README.md"), re.M | re.S)[0]
-    (home / "matrix.toml").write_text(text, encoding="utf-8")
-    expansion = expand_matrix(read_matrix(home / "matrix.toml"))
-    site_file = str(ROOT / "site_configs" / f"{site}.toml")
-    plan = resolve(expansion, load_site(site_file, None, ()).site, max_array_size=1001)
-    assert not plan.left_out
-    assert len(plan.cases) == 6
 
 
 def test_what_is_not_run_here_stands_in_the_file_that_runs_it():

@@ -5,7 +5,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, RankMarks
-from dlperf_slurm.logs.windows import Window, drop_warmup, make_warm_window, merge_unlabelled
+from dlperf_slurm.logs.windows import drop_warmup, make_warm_window
 
 
 def _collect(entries):
@@ -18,24 +18,9 @@ def _collect(entries):
     return lines
 
 
-def test_without_labels_each_line_of_a_step_is_a_rank_s():
-    lines = _collect([(-1, 1, "a"), (-1, 1, "bb"), (-1, 2, "ccc"), (-1, 2, "dddd")])
-    by_rank = lines.by_rank
-    assert {rank: [entry.value for entry in entries] for rank, entries in by_rank.items()} == {
-        -1: [1.0, 3.0],
-        -2: [2.0, 4.0],
-    }
-    assert (lines.fault, lines.gap) == ("", "")
-
-
 def test_a_log_doubled_as_a_whole_has_one_rank():
     lines = _collect([(-1, step, str(step)) for step in (1, 2, 3) for _ in range(2)])
     assert list(lines.by_rank) == [-1]
-
-
-def test_one_line_that_two_ranks_print_alike_counts_twice():
-    lines = _collect([(-1, 1, "a"), (-1, 1, "b"), (-1, 2, "same"), (-1, 2, "same")])
-    assert [len(entries) for entries in lines.by_rank.values()] == [2, 2]
 
 
 def test_a_step_that_one_rank_did_not_print_is_named():
@@ -45,29 +30,16 @@ def test_a_step_that_one_rank_did_not_print_is_named():
     assert_problem(labelled.gap, says=("rank 4", "step 2"))
 
 
-def test_a_rank_that_goes_back_started_over():
-    lines = _collect([(3, 1, "a"), (3, 2, "b"), (3, 1, "ccc")])
-    assert_problem(lines.fault, says=("rank 3", "from step 2 to step 1", "restarted"))
-
-
 def test_labels_on_some_lines_only_are_a_problem():
     assert "others do not" in _collect([(0, 1, "a"), (-1, 1, "b")]).fault
-
-
-def test_the_slowest_unlabelled_window_is_the_job_s():
-    windows = [Window(-1, 10, 5.0), Window(-2, 10, 6.0), Window(-3, 10, 4.0)]
-    assert merge_unlabelled(windows) == (Window(-1, 10, 6.0),)
-    assert merge_unlabelled([Window(2, 10, 5.0)]) == (Window(2, 10, 5.0),)
 
 
 @pytest.mark.parametrize(
     ("intervals", "left"),
     [
         ([(1, 1.0)] * 120, 100),
-        ([(50, 1.0)] * 3, 100),
         ([(10, 1.0)] * 10, 80),
         ([(1, 1.0)] * 40, 30),
-        ([(1, 1.0)] * 3, 2),
         ([(100, 1.0)], 0),
         ([], 0),
     ],
@@ -81,12 +53,3 @@ def test_step_times_are_kept_where_each_step_is_timed():
     assert window.step_seconds == tuple(float(step) for step in range(10, 40))
     (window,) = make_warm_window(0, [(2, 1.0)] * 40)
     assert (window.steps, window.seconds, window.step_seconds) == (60, 30.0, ())
-
-
-def test_no_window_is_left_of_a_warmup_alone():
-    assert make_warm_window(0, [(100, 5.0)]) == ()
-    assert make_warm_window(0, [(1, 0.0)] * 40) == ()
-
-
-def test_log_without_timed_lines_has_no_gap():
-    assert (RankMarks().fault, RankMarks().gap) == ("", "")

@@ -7,7 +7,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.lines import LogLine
-from dlperf_slurm.logs.marks import Mark, RankMarks
+from dlperf_slurm.logs.marks import Mark
 from dlperf_slurm.logs.timed_run import TimedFormat, find_missing_steps, if_whole
 from dlperf_slurm.logs.windows import list_since_last, make_warm_window
 
@@ -60,34 +60,6 @@ def test_other_groups_are_facts_of_which_the_last_counts():
     assert (run.read_count("none", "batch"), run.read_count("b")) == (16, 0)
 
 
-def test_epochs_ranks_and_devices_are_told_by_their_groups():
-    run = start(
-        re.compile(r"\[(?P<rank>\d)\] epoch (?P<epoch>\d)(?: at (?P<rate>\d+))?"),
-        re.compile(r"total (?P<rate>\d+)"),
-        re.compile(r"gpu (?P<device>\d)"),
-    )
-    feed(run, "[3] epoch 1 at 70", "[2] epoch 0", "total 75", "gpu 0 gpu 1", rank=5)
-    assert run.ended == {(3, 1): 70.0, (2, 0): 0.0}
-    assert run.epoch_ends == {0: 0.0, 1: 70.0}
-    assert (run.series, run.ended_ranks) == ({"final_rates": [75.0]}, {5})
-    assert run.devices == {(5, "0"), (5, "1")}
-    assert run.ranks == {5}
-
-
-def test_first_line_that_matches_takes_the_text_and_its_handler_sees_it():
-    seen = []
-    first = (re.compile("a"), lambda run, line, match: seen.append(line.text))
-    run = start(first, re.compile("(?P<late>ab)"), announcements=(re.compile("(?P<later>a)"),))
-    feed(run, "ab", "b")
-    assert (seen, run.facts) == (["ab"], {})
-
-
-def test_announcements_are_over_with_the_first_timed_step():
-    run = start(STEP, announcements=(re.compile(r"size (?P<size>\d+)"),))
-    feed(run, "size 8", "step 1: 0.5", "size 9")
-    assert run.facts == {"size": "8"}
-
-
 def test_line_that_the_end_of_the_file_may_have_cut_is_not_taken():
     for is_unended, count in ((True, 0), (False, 1)):
         run = start(if_whole(STEP))
@@ -105,21 +77,6 @@ def test_each_rank_has_a_window_unless_one_speaks_for_all():
     assert windows == {False: [(0, 3), (1, 3)], True: [(-1, 3)]}
 
 
-def test_the_slowest_of_unlabelled_ranks_is_the_job():
-    texts = [f"step {step}: {seconds}" for step in range(1, 5) for seconds in (0.5, 0.75)]
-    (window,) = feed(start(STEP, make_marks=RankMarks), *texts).finish().windows
-    assert (window.rank, window.seconds) == (-1, 3 * 0.75)
-
-
-def test_reading_has_marks_of_the_lowest_rank_and_the_epochs_rates():
-    run = start(STEP, re.compile(r"epoch (?P<epoch>\d) (?P<rate>\d+)"))
-    feed(run, "step 1: 0.5", "epoch 1 20", "epoch 0 10", rank=3)
-    feed(run, "step 2: 0.5", rank=2)
-    reading = run.finish()
-    assert reading.marks == (Mark((2,), value=0.5),)
-    assert reading.series == {"epoch_rates": (10.0, 20.0)}
-
-
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [
@@ -135,15 +92,6 @@ def test_problems_that_all_formats_have_come_first(texts, problem):
     assert bool(found) == bool(problem)
 
 
-def test_ranks_that_did_not_end_are_named():
-    run = feed(start(STEP, re.compile(r"total (?P<rate>\d)")), "step 1: 1")
-    assert_problem(run.find_unended_ranks("the end is"), says=("the end is missing",))
-    assert feed(run, "total 5").find_unended_ranks("the end is") == ""
-    feed(run, "step 1: 1", rank=4)
-    feed(run, "step 1: 1", rank=2)
-    assert run.find_unended_ranks("the end is").endswith("missing for ranks 2, 4")
-
-
 @pytest.mark.parametrize(
     ("found", "announced", "interval", "is_short"),
     [(99, 100, 0, True), (100, 100, 1, False), (91, 100, 10, False), (90, 100, 10, True)],
@@ -151,3 +99,18 @@ def test_ranks_that_did_not_end_are_named():
 def test_log_lacks_steps_if_another_line_had_its_place(found, announced, interval, is_short):
     problem = f"the log has {found} of {announced} steps" if is_short else ""
     assert find_missing_steps(found, announced, interval) == problem
+
+
+def test_announcements_are_over_with_the_first_timed_step():
+    run = start(STEP, announcements=(re.compile(r"size (?P<size>\d+)"),))
+    feed(run, "size 8", "step 1: 0.5", "size 9")
+    assert run.facts == {"size": "8"}
+
+
+def test_ranks_that_did_not_end_are_named():
+    run = feed(start(STEP, re.compile(r"total (?P<rate>\d)")), "step 1: 1")
+    assert_problem(run.find_unended_ranks("the end is"), says=("the end is missing",))
+    assert feed(run, "total 5").find_unended_ranks("the end is") == ""
+    feed(run, "step 1: 1", rank=4)
+    feed(run, "step 1: 1", rank=2)
+    assert run.find_unended_ranks("the end is").endswith("missing for ranks 2, 4")

@@ -73,19 +73,15 @@ def test_lines_that_become_rare_are_not_lost():
     [
         (b"world_size : 8", b"world_size : 4"),
         (b"batch_size : 256", b"batch_size : 512"),
-        (b" - Epoch: 0 Iteration: 1", b" - Epoch: 0 Iteration: 1"),
     ],
 )
 def test_times_that_contradict_the_printed_rates_are_no_figure(old, new, tmp_path):
     data = PYTORCH.read_bytes()
     assert old in data
     (run,) = import_bytes(tmp_path, PYTORCH, data.replace(old, new))
-    if old == new:
-        assert run.status == "ok"
-    else:
-        assert (run.status, run.samples_per_s) == ("contradictory", None)
-        assert run.publisher_samples_per_s is None
-        assert_problem(run.reason, says=("samples/s", "2234"))
+    assert (run.status, run.samples_per_s) == ("contradictory", None)
+    assert run.publisher_samples_per_s is None
+    assert_problem(run.reason, says=("samples/s", "2234"))
 
 
 def test_whether_the_batch_is_a_replica_s_is_asked_for_where_its_line_is_lost(tmp_path):
@@ -99,6 +95,13 @@ def test_whether_the_batch_is_a_replica_s_is_asked_for_where_its_line_is_lost(tm
     (run,) = import_log(path, ImportOptions())
     assert run.samples_per_s is None
     assert "--set batch_size_per_device=" in run.reason
+    key = b"'use_per_replica_batch_size': "
+    # of all devices of four hosts
+    hosts = b"'worker_hosts': "
+    data = data.replace(hosts + b"None", hosts + b"'a:1,b:1,c:1,d:1'")
+    path.write_bytes(data.replace(key + b"True", key + b"False"))
+    (run,) = import_log(path, ImportOptions())
+    assert (run.identity.devices, run.identity.batch_size_per_device) == (32, 4)
 
 
 def test_an_incomplete_log_has_its_publisher_s_figure_and_never_ours(tmp_path):
@@ -111,13 +114,6 @@ def test_an_incomplete_log_has_its_publisher_s_figure_and_never_ours(tmp_path):
     assert run.publisher_samples_per_s == whole.publisher_samples_per_s
     assert (early.status, early.publisher_samples_per_s) == ("incomplete", None)
     assert run.reason
-
-
-@pytest.mark.parametrize("devices", [1, 8, 16])
-def test_nvidia_s_rule_of_tensorflow1_follows_how_often_a_log_prints(devices, tmp_path):
-    data = TENSORFLOW1.read_bytes().replace(b"Num GPUs 8", b"Num GPUs %d" % devices)
-    (run,) = import_bytes(tmp_path, TENSORFLOW1, data)
-    assert run.publisher_rule == "arithmetic mean of rates[5:30]"
 
 
 @pytest.mark.parametrize("devices", [1, 8, 16])
@@ -195,8 +191,7 @@ def test_gzip_that_was_cut_cannot_be_read(tmp_path):
     assert "cannot be read" in run.reason
 
 
-@pytest.mark.parametrize("data", [b"", b"\n\n  \n"])
-def test_empty_log_fails(data, tmp_path):
-    (run,) = import_bytes(tmp_path, LOGS[0], data)
+def test_empty_log_fails(tmp_path):
+    (run,) = import_bytes(tmp_path, LOGS[0], b"\n\n  \n")
     assert run.status == "failed"
     assert_problem(run.reason, says=("empty",))

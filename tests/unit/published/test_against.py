@@ -1,17 +1,15 @@
 """Cases beside published figures: the nearest one, what differs, the ratio, both machines."""
 
 import dataclasses
-import json
 
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case, make_rank
-from report_values import summarize, write_report, write_rows
+from builders import make_outcomes, make_planned_case, make_rank
+from report_values import write_rows
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.published.against import (
-    choose_sources,
     find_nearest,
     make_against_table,
     make_reference,
@@ -38,10 +36,14 @@ def find_row(name: str, **changes):
     return row
 
 
+def list_figures(row):
+    return [row[name] for name in ("this run", "published", "this run / published")]
+
+
 def test_same_configuration_has_no_differences():
     row = find_row("dlperf")
-    assert (row["published"], row["differences"]) == ("392.24", "none known")
-    assert row["this run / published"] == "2.00"
+    assert row["differences"] == "none known"
+    assert list_figures(row) == ["784.48", "392.24", "2.00"]
 
 
 def test_figures_that_agree_in_all_are_a_reference_for_accept():
@@ -55,12 +57,10 @@ def test_figures_that_agree_in_all_are_a_reference_for_accept():
 
 def test_figure_of_another_batch_size_or_precision_is_named_but_not_set_beside_ours():
     row = find_row("dlperf", batch_size_per_device=100)
-    assert (row["published"], row["differences"]) == ("not comparable", "batch size 128")
-    assert row["this run / published"] == "none"
+    assert row["differences"] == "batch size 128"
+    assert list_figures(row) == ["784.48", "not comparable", "none"]
     # two are equally near
-    row = find_row("dlperf", precision="amp-bf16")
-    assert (row["published"], row["this run / published"]) == ("not comparable", "none")
-    assert row["differences"].startswith("precision ")
+    assert find_row("dlperf", precision="amp-bf16")["differences"].startswith("precision ")
 
 
 def test_published_size_is_not_set_beside_a_smaller_model():
@@ -71,95 +71,49 @@ def test_published_size_is_not_set_beside_a_smaller_model():
     case = dataclasses.replace(case, outcomes=(dataclasses.replace(outcome, record=record),))
     table = make_against_table("dlperf", analyze([case]).cases)
     (row,) = (dict(zip(table.header, row)) for row in write_rows(table))
-    assert (row["published"], row["this run / published"]) == ("not comparable", "none")
     assert row["differences"] == "model ResNet-50"
+    assert list_figures(row)[1:] == ["not comparable", "none"]
 
 
-def test_nearest_devices_are_named_the_fewer_where_two_are_as_near():
-    row = find_row("nvidia_paddle_resnet50", framework="paddle", precision="tf32", topology="1n3g")
-    assert row["differences"].startswith("devices 8")
+def test_other_framework_precision_and_devices_are_named():
+    row = find_row("nvidia_paddle_resnet50", framework="jax", precision="amp-bf16")
+    differences = "framework paddle; precision amp-fp16; batch size not printed"
+    assert row["differences"].startswith(differences)
+    # of 1 and 8 devices, the nearer
     row = find_row("dlperf_report_v1", framework="paddle", topology="1n2g")
     assert row["differences"].startswith("devices 1")
 
 
-def test_other_framework_and_precision_are_named():
-    row = find_row("nvidia_paddle_resnet50", framework="jax", precision="amp-bf16")
-    differences = "framework paddle; precision amp-fp16; batch size not printed"
-    assert row["differences"].startswith(differences)
-
-
 def test_variants_that_tie_have_a_row_each():
     (case,) = analyze([make_case(framework="pytorch")]).cases.itertuples()
-    assert [figure.note for figure in find_nearest(case, read_source("dlperf"))] == [
-        "",
-        "torch DataLoader; workers=8",
-        "torch DataLoader; workers=48",
-        "DALI; workers=8",
-        "DALI; workers=48",
-    ]
+    notes = [figure.note for figure in find_nearest(case, read_source("dlperf"))]
+    loaders = [f"{name}; workers={n}" for name in ("torch DataLoader", "DALI") for n in (8, 48)]
+    assert notes == ["", *loaders]
 
 
-def test_model_that_was_not_published_has_no_figure():
-    row = find_row("tensorpack")
-    assert (row["this run"], row["published"], row["this run / published"]) == (
-        "784.48",
-        "none",
-        "none",
-    )
-    assert_problem(row["differences"], says=("model", "mode"))
-
-
-def test_inference_is_compared_with_inference_only():
+def test_model_or_mode_that_was_not_published_has_no_figure():
     assert find_row("dlperf", mode="infer")["published"] == "none"
-    source, changes = "nvidia_mxnet_resnet50_inference", {"precision": "amp-fp16"}
-    (case,) = analyze([make_case(mode="infer", **changes)]).cases.itertuples()
-    nearest = find_nearest(case, read_source(source))
-    assert [figure.batch_size_per_device for figure in nearest] == [128, 128, 128]
+    row = find_row("tensorpack")
+    assert list_figures(row) == ["784.48", "none", "none"]
+    assert_problem(row["differences"], says=("model", "mode"))
 
 
 def test_failed_case_keeps_its_row_without_a_ratio():
     row = find_row("dlperf", samples=(), problems=("failed: x",))
-    assert (row["this run"], row["published"], row["this run / published"]) == (
-        "failed",
-        "392.24",
-        "none",
-    )
-
-
-def test_unknown_source_lists_the_known_ones():
-    with pytest.raises(InputError, match="known: dlperf, "):
-        make_against_table("nope", analyze([]).cases)
+    assert list_figures(row) == ["failed", "392.24", "none"]
 
 
 def test_table_has_figures_ratio_and_both_machines():
     planned = make_planned_case("1n2g", framework="mxnet", batch_size_per_device=128)
-    ranks = tuple(
-        make_rank(rank, device_name="NVIDIA H200", window_seconds=2.0) for rank in range(2)
-    )
-    table = make_against_table(
-        "dlperf", analyze([make_outcomes(planned, [100.0], ranks=ranks)]).cases
-    )
+    ranks = [make_rank(r, device_name="NVIDIA H200", window_seconds=2.0) for r in range(2)]
+    cases = analyze([make_outcomes(planned, [100.0], ranks=tuple(ranks))]).cases
+    table = make_against_table("dlperf", cases)
     assert table.header[-3:] == ("this run", "published", "this run / published")
     (row,) = write_rows(table)
     assert row[2] == "4 nodes of 8x V100-SXM2 16GB"
     assert row[3] == "none known"
     assert row[4].endswith("RN50v1.5/README.md:297")
     assert row[6] == "764.60"
-
-
-def test_every_report_ends_with_the_table():
-    planned = make_planned_case("1n1g", framework="mxnet", batch_size_per_device=128)
-    outcomes, makers = make_outcomes(planned, [784.48]), choose_sources(["dlperf"]).values()
-    summary = summarize(make_manifest(), [outcomes], [*makers])
-    markdown = write_report("markdown", summary)
-    assert "## against dlperf, published by DLPerf" in markdown
-    assert "| 784.48 | 392.24 | 2.00 |" in markdown
-    (table,) = (
-        t
-        for t in json.loads(write_report("json", summary))["tables"]
-        if "published by" in t["title"]
-    )
-    assert table["rows"][0][-1]["value"] == 2.0
 
 
 def test_report_prints_the_table(staged_run, capsys):

@@ -10,7 +10,6 @@ from reference_logs import FOLDER
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.cli.logs import _format_figure
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.run_directory import list_run_ids, open_run
@@ -88,7 +87,6 @@ def test_a_folder_s_name_tells_the_machine_where_the_log_does_not(home, capsys):
         (b"--mode=inference", "mode", "infer"),
         (b"use_synthetic_data: False", "data", "folder"),
         (b"--horovod", "gradient_sync", "horovod"),
-        (b"use_synthetic_data: True", "data", "device"),
     ],
 )
 def test_logs_that_state_other_settings_are_other_cases(home, capsys, line, axis, value):
@@ -140,10 +138,7 @@ def test_logs_of_ranks_that_differ_are_one_run_of_the_slowest(home, capsys):
     (entry,) = list_entries(capsys, "1n8g")
     (note,) = entry["notes"]
     assert_problem(note, says=("2 files", "ranks of one run", "rank_0.log, rank_1.log"))
-
-
-def test_logs_of_ranks_at_other_times_are_runs_of_their_own(home, capsys):
-    write_log("1n8g/rank_0.log")
+    # at another time it is a run of its own
     write_log("1n8g/rank_1.log", 2, [(b"2020-08-26", b"2020-08-27")])
     assert len(list_entries(capsys, "1n8g")) == 2
 
@@ -163,21 +158,16 @@ def test_one_rank_s_failure_is_that_of_the_run(home, capsys):
     assert entry["status"] == "failed"
 
 
-def test_dates_are_the_logs_and_not_those_of_the_import(home, capsys):
-    write_log("1n8g/a.log")
-    import_logs(capsys, "1n8g")
-    run = open_only_run()
-    (record,) = list_records(run)
-    assert {record.started_at[:10], record.ended_at[:10]} == {"2020-08-26"}
-    assert run.manifest.created_at == record.ended_at
-
-
 def test_report_of_logs_has_no_section_of_what_does_not_exist(home, capsys, monkeypatch):
     # the page tells the command, which is pytest's here and may name anything
     monkeypatch.setattr(sys, "argv", ["dlperf-slurm"])
     write_log("1n8g/a.log")
     import_logs(capsys, "1n8g")
     path = open_only_run().path
+    # dates are the log's and not those of the import
+    (record,) = list_records(open_only_run())
+    assert {record.started_at[:10], record.ended_at[:10]} == {"2020-08-26"}
+    assert open_only_run().manifest.created_at == record.ended_at
     main(["report", "--plots", "none", str(path)])
     page = (path / "report" / "report-plots-none.html").read_text(encoding="utf-8")
     assert "Measured</dt><dd>2020-08-26T" in page
@@ -198,8 +188,3 @@ def test_incomplete_log_s_figure_by_its_publisher_s_rule_is_a_note(home, capsys)
     assert (record.status, record.ranks) == ("failed", ())
     assert record.reason.startswith("incomplete: ")
     assert_problem(run.manifest.cases[0].notes[-1], says=("2494 samples/s", "part"))
-
-
-@pytest.mark.parametrize(("rate", "text"), [(0.0123456, "0.01235"), (12.3456, "12.35")])
-def test_small_rates_keep_their_digits(rate, text):
-    assert _format_figure(rate) == text

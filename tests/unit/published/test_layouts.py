@@ -46,15 +46,6 @@ def test_report_of_a_run_with_holes_has_no_blank_cell(staged_run, layout):
     assert (len(cells) >= 10, bad) == (True, [])
 
 
-def test_markdown_has_lines_of_a_cell_in_one_row_and_numbered_footnotes(staged_run):
-    fill_run(staged_run)
-    main(["report", "--plots", "none", "--layout", "dlperf"])
-    text = (staged_run.path / "report/report-dlperf.md").read_text(encoding="utf-8")
-    assert "| Framework | Source | FP32 throughput<br>(img/s)<br>bsz=8 |" in text
-    assert "\n\\[1]: pytorch-resnet50-" in text
-    assert "\nNote: resnet50: no results in mixed precision, so no columns for it.\n" in text
-
-
 def test_default_layout_is_what_report_prints_without_one(staged_run, capsys):
     fill_run(staged_run)
     plain = run_main(["report", "--plots", "none"], capsys)

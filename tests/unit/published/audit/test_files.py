@@ -67,16 +67,15 @@ def test_bars_that_are_escaped_stay_in_their_cell():
 
 
 @pytest.mark.parametrize(
-    ("row", "says"), [("1 | 2 | 3 | 4", ("4 cells", "3")), ("1 | 2", ("2 cells", "3"))]
+    ("text", "says"),
+    [
+        ("a | b\n---|---|---\n1 | 2 | 3\n", ("header", "2 cells", "3")),
+        ("GPUs | img/s | speedup\n---|---|---\n1 | 2\n\ntext", ("line 3", "2 cells", "3")),
+    ],
 )
-def test_row_of_another_width_is_named(row, says):
-    (gap,) = audit_text(f"GPUs | img/s | speedup\n---|---|---\n{row}\n\ntext").not_audited
-    assert_problem(gap.reason, key="line 3", says=says)
-
-
-def test_header_of_another_width_is_named():
-    (gap,) = audit_text("a | b\n---|---|---\n1 | 2 | 3\n").not_audited
-    assert_problem(gap.reason, says=("header", "2 cells", "3"))
+def test_header_or_row_of_another_width_is_named(text, says):
+    (gap,) = audit_text(text).not_audited
+    assert all(word in gap.reason for word in says)
 
 
 def test_column_without_a_rule_is_named():
@@ -121,7 +120,6 @@ OF_DEVICES = "GPUs,img/s,weak scaling,latency_avg_ms\n1,100.0,1.0,10.0\n4,380.0,
         # a speedup in a CSV of latencies is that of a precision, weak scaling is over devices
         (OF_PRECISIONS, [("published_speedup", "2.1", "2.000", WRONG)]),
         (OF_DEVICES, [("weak scaling", "3.9", "3.800", WRONG)]),
-        ("GPUs,img/s,speedup\n1,100.0,1.0\n4,380.0,3.9\n", [("speedup", "3.9", "3.800", WRONG)]),
     ],
 )
 def test_any_csv_with_headers_of_tables_is_audited(text, found):
@@ -208,12 +206,6 @@ def test_stale_cell_is_named_with_the_line_on_which_its_case_begins(staged_run):
     assert (finding.published, finding.line) == ("images\n/s", 4)
 
 
-def test_report_that_is_older_than_the_records_is_stale(staged_run):
-    before = measure(staged_run).read_bytes()
-    measure(staged_run, window_seconds=4.0).write_bytes(before)
-    assert {f.kind for f in audit_paths([staged_run.path]).findings} == {STALE}
-
-
 def test_case_that_the_report_has_not_is_named(staged_run):
     path = measure(staged_run)
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -234,10 +226,14 @@ def report_scaling(name: str, path: str) -> Path:
     samples_per_s = {"1n1g": 100.0, "1n8g": 760.0, "2n4g": 720.0}
     cases = [
         make_outcomes(
-            make_planned_case(topology, case_id=f"{topology}-{precision}", precision=precision),
+            make_planned_case(topology, case_id=f"{topology}-{factor}", **changes),
             [factor * samples] * 3,
         )
-        for precision, factor in (("fp32", 1.0), ("amp-fp16", 2.0))
+        for changes, factor in (
+            ({}, 1.0),
+            ({"precision": "amp-fp16"}, 2.0),
+            ({"memory_format": "channels_last"}, 1.3),
+        )
         for topology, samples in samples_per_s.items()
     ]
     text = write_report(name, summarize(make_manifest(), cases))
@@ -247,7 +243,7 @@ def report_scaling(name: str, path: str) -> Path:
 
 # speedup, efficiency and precision speedup of each case; Markdown has weak scaling twice, and no
 # precision speedup of the full precision over itself
-@pytest.mark.parametrize(("name", "recomputed"), [("csv", 18), ("markdown", 21)])
+@pytest.mark.parametrize(("name", "recomputed"), [("csv", 24), ("markdown", 27)])
 def test_topologies_of_as_many_devices_are_told_apart(name, recomputed):
     found = audit_paths([report_scaling(name, "x.csv" if name == "csv" else "x.md")])
     assert (found.findings, found.checked.derived_cells) == ((), recomputed)
@@ -256,30 +252,9 @@ def test_topologies_of_as_many_devices_are_told_apart(name, recomputed):
 def test_speedup_of_a_topology_that_shares_its_device_count_is_checked():
     path = report_scaling("csv", "x.csv")
     edit_csv(path, "2n4g", speedup="7.6")
-    first, second = audit_paths([path]).findings
-    assert first.cell == "speedup: pytorch, resnet50, 2n4g, batch size 8, fp32"
-    assert [f.follows for f in (first, second)] == ["7.200", "7.200"]
-
-
-def test_cases_that_differ_in_an_axis_without_words_of_its_own_are_told_apart():
-    variants = [("default", 100.0), ("channels_last", 130.0)]
-    cases = [
-        make_outcomes(
-            make_planned_case(topology, case_id=f"{topology}-{layout}", memory_format=layout),
-            [factor * samples] * 3,
-        )
-        for layout, samples in variants
-        for topology, factor in (("1n1g", 1.0), ("1n2g", 1.9))
-    ]
-    text = write_report("csv", summarize(make_manifest(), cases))
-    Path("x.csv").write_text(text, encoding="utf-8")
-    found = audit_paths([Path("x.csv")])
-    assert (found.findings, found.checked.derived_cells) == ((), 8)
-
-
-def test_markdown_of_a_run_follows_too(staged_run):
-    found = audit_paths([measure(staged_run).with_name("report.md")])
-    assert (found.findings, found.checked.derived_cells) == ((), 6)
+    findings = audit_paths([path]).findings
+    assert findings[0].cell == "speedup: pytorch, resnet50, 2n4g, batch size 8, fp32"
+    assert [finding.follows for finding in findings] == ["7.200"] * 3
 
 
 def write_scaling(*rows: str) -> None:

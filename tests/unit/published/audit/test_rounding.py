@@ -6,7 +6,6 @@ import pytest
 from support.problems import assert_problem
 
 from dlperf_slurm.published.audit import Audit, audit_paths, rounding
-from dlperf_slurm.published.audit.files import read_csv
 from dlperf_slurm.published.audit.headers import read_headers
 from dlperf_slurm.published.audit.rounding import (
     DUPLICATE,
@@ -54,9 +53,7 @@ AMP = "GPUs | Throughput - FP32 | Throughput - AMP | Throughput speedup (FP32 to
 CASES = """
 # rounded to any number of digits; 763 / 384 is 1.987, but 762.5 / 384.5 is 1.983
 scaling: 1 | 417 | 1 // 2 | 821.0 | 2
-scaling: 1 | 417 | 1 // 2 | 821.0 | 2.0
 scaling: 1 | 417 | 1 // 2 | 821.0 | 1.97
-scaling: 1 | 417 | 1 // 2 | 821.0 | 1.969
 scaling: 1 | 417 | 1 // 2 | 821.0 | 1.9688
 scaling: 1 | 384 | 1.00 // 2 | 763 | 1.98
 scaling: 1 | 384.00 | 1.00 // 2 | 763.00 | 1.98 => 1.98 truncated
@@ -68,7 +65,6 @@ scaling: 1 | 100.0 | 1.0 // 2 | 200.4 | 2.0
 scaling: 1 | 107 | 1.00 // 8 | 857 | 8.01
 scaling: 1 | 107.00 | 1.00 // 8 | 857.00 | 8.01 => 8.01 above_devices
 by topology: 1n1g | 100.00 {99.00 to 101.00} | 1 // 1n8g | 808.00 {800.00 to 812.00} | 8.08
-by topology: 1n1g | 100.00 {100.00 to 100.00} | 1 // 1n8g | 808.00 {800.00 to 812.00} | 8.08
 by topology: 1n1g | 100.0 {99.99 to 100.01} | 1 // 1n8g | 808.0 {806.0 to 812.0} | 8.08 \
 => 8.08 above_devices
 by nodes: 2 | 8 | 1600.0 | 1.00 // 4 | 8 | 3300.0 | 2.06 => 2.06 above_devices
@@ -80,7 +76,6 @@ both: 1 | 300.00 | 100.00 | 3.00 | 1.00 | 1.00 // 4 | 900.00 | 380.00 | 2.37 | 3
 both: 1 | 300.00 | 100.00 | 2.90 | 1.00 | 1.00 => 2.90 wrong
 percentiles: 1 | 100.00 | 10.00 | 9.90 | 9.80 => 9.80 out_of_order
 # throughput times latency is the batch, in the unit of the latency; not of medians over repeats
-latency: 8 | 100 | 80.00
 latency: 8 | 100 | 80.3
 latency: 8 | 99 | 80.10 => 99 truncated
 latency: 8 | 110 | 80.00 => 110 latency_off
@@ -94,14 +89,10 @@ agreeing: 1 | 100.0 | 1.50 | 10.0 | 1.51
 agreeing: 1 | 100.0 | 1.50 | 10.0 | 1.52 => 1.50 contradiction
 # numbers as they are printed: links, times, thousands and millions
 scaling: 1 | [100.0](./a) | 1.0 // 2 | [190.0](b) | 1.7 => 1.7 wrong
-times: 1 | 1h02min | 31min | 2.00x
 times: 1 | 1h02min | 31min | 2.40x => 2.40 wrong
 times: 1 | 01:02:00 | 00:31:00 | 2.40x => 2.40 wrong
-times: 1 | 12.4 h | 6.2 h | 2.40x => 2.40 wrong
 times: 1 | 12.4 h | 6.2 | 2.00x
 times: 1 | 12.4 h | 6.2 | 2.40x => 2.40 wrong
-millions: 1 | 1.25M | 2.50M | 2.00
-millions: 1 | 1.25M | 2.50M | 2.30 => 2.30 wrong
 millions: 1 | 1250k | 2.50M | 2.30 => 2.30 wrong
 millions: 1 | 1 250 000 | 2 500 000 | 2.30 => 2.30 wrong
 millions: 1 | 1.25e+06 | 2.50e+06 | 2.30 => 2.30 wrong
@@ -230,7 +221,12 @@ def test_marks_and_signs_beside_numbers_hide_none(devices, speedup):
             "TF | 11:30:45 | 128.08 | 1x (base) // DALI | 6:23:43 | 208.38 | 1.8x",
             *(2, 0, []),
         ),
-        # a reference of another batch size is taken where it fits
+        # a baseline or a reference of another batch size is taken where it fits
+        (
+            "GPUs | Batch size | img/s | efficiency // 1 | 4 | 8.839 |  // 1 | 6 | 9.180 |  // "
+            "2 | 8 | 17.0 | 0.93",
+            *(1, 0, []),
+        ),
         *(
             (
                 "Batch size | Accumulation | GPUs | Throughput - FP32 | Throughput - AMP "
@@ -252,11 +248,6 @@ def test_speedups_are_recomputed_or_counted_as_unchecked(text, recomputed, unche
     ("text", "follows", "says"),
     [
         (f"{SCALING} // 1 | 384.00 | 1.00 // 2 | 763.00 | 1.98", "1.9870", "763.00 / 384.00"),
-        (
-            f"{SCALING} // 1 | 100.0 | 1.0 // 4 | 380.0 | 3.9",
-            "3.800",
-            "380.0 / 100.0; the cell is off by +2.63%",
-        ),
         (f"{AMP} // 1 | 10.42M | 21.84M | 0.48", "2.0960", "inverse"),
         (
             "Batch size | Throughput - TF32 | Weak scaling - TF32 // 1 | 158.83 | 100% // "
@@ -284,6 +275,7 @@ def test_finding_says_what_follows_and_from_what(text, follows, says):
 def test_finding_names_file_line_and_cell_and_how_far_beyond_rounding_it_is():
     (finding,) = audit_table(f"{SCALING} // 1 | 100.0 | 1.0 // 4 | 380.0 | 3.9").findings
     assert (finding.file, finding.line, finding.cell) == ("x.md", 6, "speedup: 4 devices")
+    assert finding.reason.endswith("380.0 / 100.0; the cell is off by +2.63%")
     # 3.85 over 380.05 / 99.95
     assert finding.excess == pytest.approx(3.85 / (380.05 / 99.95) - 1, abs=1e-4)
 
@@ -349,27 +341,17 @@ def test_speedups_of_figures_that_are_not_there_are_compared_and_counted():
 @pytest.mark.parametrize(
     ("header", "quantity", "precision"),
     [
-        ("Latency Avg", "latency_avg", ""),
         ("Latency 95%", "latency_p95", ""),
         ("Latency Avg [ms] &darr;", "latency_avg", ""),
-        ("**Avg latency**", "latency_avg", ""),
-        ("99% Latency", "latency_p99", ""),
-        ("Latency p90 (ms)", "latency_p90", ""),
         ("Latency-90%(ms)", "latency_p90", ""),
         ("Median Latency [ms]", "latency_p50", ""),
         ("Latency tolerance interval 95% (s)", "latency_p95", ""),
         ("Latency std (s)", "", ""),
         ("TF32 Scaling", "speedup", "tf32"),
         ("Multi-GPU weak scaling with FP32", "speedup", "fp32"),
-        ("Weak scaling  - mixed precision", "speedup", "amp-fp16"),
-        ("Throughput - TF32", "samples_per_s", "tf32"),
-        ("Throughput - BF16", "samples_per_s", "bf16"),
         ("Mixed precision img/s", "samples_per_s", "amp-fp16"),
-        ("Throughput speedup (TF32 - BF16)", "precision_speedup", "bf16"),
-        ("Speed-up with mixed precision", "precision_speedup", "amp-fp16"),
         ("FP16/TF32 speed up", "precision_speedup", "amp-fp16"),
         ("Time to train (hrs) speedup (TF32 to BF16)", "time_speedup", "bf16"),
-        ("Number of GPUs", "devices", ""),
         ("Batch size / GPU (TF32, BF16)", "batch_size", "bf16"),
         ("Client Concurrency", "concurrency", ""),
         ("EfficientNet", "", ""),
@@ -439,18 +421,6 @@ def test_speedup_of_another_figure_of_the_configuration_is_stale():
     assert "195.00 at README.md:9" in finding.reason
 
 
-def test_baseline_of_an_efficiency_is_the_row_that_it_fits():
-    header = "GPUs | Batch size | img/s | efficiency"
-    found = audit_table(f"{header} // 1 | 4 | 8.839 |  // 1 | 6 | 9.180 |  // 2 | 8 | 17.0 | 0.93")
-    assert (found.checked.derived_cells, list_kinds(found)) == (1, [])
-
-
-def test_devices_of_a_published_line_are_those_of_all_nodes():
-    line = "x,mxnet,MXNet,resnet50,fp32,none,2,8,128,,100.0,,V100,t,README.md:1"
-    (row,), _ = read_csv(f"{PUBLISHED}\n{line}\n", "published.csv")
-    assert row.devices == 16
-
-
 @pytest.mark.parametrize(
     ("files", "kinds"),
     [
@@ -516,11 +486,6 @@ def test_text_that_is_no_positive_number_is_no_cell(text):
     assert make_cell(text, "c") is None
 
 
-def test_thousands_and_exponents_are_numbers():
-    assert make_cell("12,411.97", "c").text == "12411.97"
-    assert float(make_cell("1.5e-05", "c").value) == 1.5e-05
-
-
 OF_TP = "Batch size | Latency of TP-8 (ms) | Latency of TP-64 (ms) // 1 | 90 | 50 // 2 | 91 | 51"
 OF_NODES = "Nodes | GPUs | img/s | Weak scaling // 1 | 8 | 100.0 | 1.00 // 2 | 8 | 190.0 | {}"
 OF_RATIO = (
@@ -555,7 +520,6 @@ OF_MEANS = (
         (OF_RATIO.format("3.5"), [("Speedup", "3.5", WRONG)]),
         (OF_TIMM.format("4000.0"), []),
         (OF_TIMM.format("5000.0"), [("infer_samples_per_sec", "5000.0", LATENCY_OFF)]),
-        (OF_MEANS.format(11.2, 10.5, 10.9), [("Throughput (img/s)", "1000", LATENCY_OFF)]),
         (OF_MEANS.format(11.2, 12.5, 14.9), [("Throughput (img/s)", "1000", IN_SPREAD)]),
     ],
 )
@@ -570,4 +534,4 @@ def test_tables_of_other_people_are_read_as_they_mean_it(text, found):
 def test_mean_above_the_percentiles_is_off_by_all_of_it():
     (finding,) = audit_text(write_table(OF_MEANS.format(11.2, 10.5, 10.9))).findings
     assert finding.excess == pytest.approx(0.115, abs=0.005)
-    assert "10.9" in finding.reason
+    assert (finding.kind, "10.9" in finding.reason) == (LATENCY_OFF, True)

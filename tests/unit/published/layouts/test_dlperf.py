@@ -92,23 +92,14 @@ def test_summary_of_resnet50_is_as_published_but_where_this_contradicts_the_repo
         for column, cell, own_cell in zip(table.header[2:], row, own[framework])
         if cell != own_cell
     }
-    columns = ("FP32 throughput", "FP32 speedup", "AMP throughput", "AMP speedup")
-    assert {column for _, column in differing} <= set(columns)
     assert differing == RESNET50_CONTRADICTIONS
 
 
-def test_summary_of_bert_has_the_published_columns(published):
-    assert find_table(published, "BERT-base: summary").header == (
-        "Framework",
-        "Source",
-        "FP32 throughput\nbsz=max",
-        "FP32 throughput\nbsz=32",
-        "AMP throughput\nbsz=max",
-        "AMP throughput\nbsz=64",
-    )
-
-
 def test_summary_of_bert_is_as_published(published):
+    sources = write_rows(
+        find_table(lay_out_published("dlperf", "dlperf_summary"), "BERT-base: summary")
+    )
+    assert ("PaddlePaddle", "PaddleNLP") in [row[:2] for row in sources]
     assert read_cells(find_table(published, "BERT-base: summary")) == BERT
 
 
@@ -149,13 +140,6 @@ def test_configuration_tables_have_each_figure_of_the_report_once(published):
     assert len([text for text in shown if text != "-"]) == len(figures)
 
 
-def test_source_is_whose_script_it_was():
-    rows = write_rows(
-        find_table(lay_out_published("dlperf", "dlperf_summary"), "BERT-base: summary")
-    )
-    assert ("PaddlePaddle", "PaddleNLP") in [row[:2] for row in rows]
-
-
 def test_speedup_of_a_run_is_of_the_largest_topology_over_1n1g():
     document = lay_out_run(
         "dlperf",
@@ -166,23 +150,6 @@ def test_speedup_of_a_run_is_of_the_largest_topology_over_1n1g():
     table = find_table(document, "ResNet-50: summary")
     assert write_rows(table) == (("pytorch", "dlperf_slurm", "120.00", "12.00"),)
     assert table.caption.startswith("throughput on 2n8g, speedup over 1n1g")
-
-
-def test_values_with_and_without_a_compiler_share_a_cell():
-    document = lay_out_run(
-        "dlperf",
-        *(
-            make_training(topology, rate=rate * scale, framework="tensorflow2", compiler=compiler)
-            for topology, scale in (("1n1g", 1), ("1n2g", 2))
-            for compiler, rate in (("none", 10.0), ("xla", 15.0))
-        ),
-    )
-    table = find_table(document, "ResNet-50: summary")
-    assert write_rows(table)[0][2:] == ("20.00\n30.00 w/XLA", "2.00\n2.00 w/XLA")
-    assert find_table(document, "ResNet-50: FP32, batch size 8").header[2:] == (
-        "tensorflow2 throughput\n(img/s)",
-        "tensorflow2 w/XLA throughput\n(img/s)",
-    )
 
 
 def test_largest_batch_sizes_are_named_in_their_cells_and_have_no_speedup():

@@ -62,11 +62,6 @@ def make_inference(precision: str, milliseconds: list[float], batch_size: int = 
     return make_outcomes(planned, [rate], batch_seconds=seconds)
 
 
-def test_training_tables_have_the_published_headers():
-    tables = lay_out_published("nvidia", "nvidia_mxnet_resnet50_training").tables
-    assert [table.header for table in tables] == [header for header, _ in read_training_tables()]
-
-
 def test_training_cells_are_as_published_but_where_these_contradict_their_throughputs():
     tables = lay_out_published("nvidia", "nvidia_mxnet_resnet50_training").tables
     differing = {}
@@ -74,6 +69,7 @@ def test_training_cells_are_as_published_but_where_these_contradict_their_throug
         ("DGX A100", "DGX-1", "DGX-2"), read_training_tables(), tables
     ):
         assert f" {name} (" in table.title
+        assert table.header == header
         assert len(rows) == len(write_rows(table))
         for row, own in zip(rows, write_rows(table)):
             for column, cell, own_cell in zip(header, row, own):
@@ -122,13 +118,9 @@ def test_all_figures_of_a_run_are_means_over_its_repeats():
 
 
 def test_inference_whose_reference_failed_names_its_problem():
-    document = lay_out_run(
-        "nvidia",
-        make_inference("amp-fp16", [1.0], 4),
-        make_inference("fp32", [2.0], 4),
-        make_inference("amp-fp16", [1.0], 8),
-        make_inference("fp32", [], 8),
-    )
+    sizes = [make_inference(name, [1.0], 4) for name in ("amp-fp16", "fp32")]
+    failed = make_inference("fp32", [], 8)
+    document = lay_out_run("nvidia", *sizes, make_inference("amp-fp16", [1.0], 8), failed)
     assert write_rows(document.tables[0])[1][:3] == ("8", "8000.00", "OOM [1]")
     assert "out of memory" in document.footnotes[0]
 
@@ -203,16 +195,10 @@ def test_run_of_one_precision_gives_its_columns_and_says_what_is_missing(precisi
 
 
 def test_frameworks_and_compilers_have_tables_of_their_own():
-    tables = lay_out_run(
-        "nvidia",
-        make_training("1n1g", "fp32", 10.0),
-        make_training("1n1g", "fp32", 11.0, compiler="torch.compile"),
-        make_training("1n1g", "fp32", 12.0, framework="jax"),
-    ).tables
-    assert [table.title for table in tables] == [
-        "ResNet-50: pytorch, training",
-        "ResNet-50: pytorch torch.compile, training",
-        "ResNet-50: jax, training",
+    variants = ({}, {"compiler": "torch.compile"}, {"framework": "jax"})
+    tables = lay_out_run("nvidia", *(make_training(rate=10.0, **one) for one in variants)).tables
+    assert [table.title.partition(", ")[0].partition(": ")[2] for table in tables] == [
+        *("pytorch", "pytorch torch.compile", "jax")
     ]
 
 

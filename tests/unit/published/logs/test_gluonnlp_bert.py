@@ -16,7 +16,11 @@ def test_the_slowest_labelled_worker_decides():
         (rank, re.sub(r"latency=\S+", "latency=400.0", line) if rank else line)
         for rank, line in dealt
     ]
-    first, second = read_one("gluonnlp_bert", tag(tagged)).windows
+    reading = read_one("gluonnlp_bert", tag(tagged))
+    identity, (first, second) = reading.identity, reading.windows
+    # the total batch is shared out among the workers
+    assert (identity.devices, identity.batch_size_per_device) == (2, 32)
+    assert (identity.model, identity.precision) == ("bert", "amp-fp16")
     assert (first.rank, second.rank) == (0, 1)
     assert second.seconds == pytest.approx(18 * 0.4)
     assert first.seconds < 18 * 0.22
@@ -63,9 +67,3 @@ def test_accumulated_micro_batches_count_as_steps():
         read_one("gluonnlp_bert", log).windows for log in (lines, accumulated)
     )
     assert (four_times.steps, four_times.seconds) == (4 * once.steps, once.seconds)
-
-
-def test_the_total_batch_is_shared_out_among_the_workers():
-    identity = read_one("gluonnlp_bert", list_excerpt("gluonnlp_bert/two_workers.log")).identity
-    assert (identity.devices, identity.batch_size_per_device) == (2, 32)
-    assert (identity.model, identity.precision) == ("bert", "amp-fp16")

@@ -16,7 +16,6 @@ def _epoch(number, duration):
     ("duration", "seconds"),
     [
         ("0.0123 seconds", 0.0123),
-        ("1 second", 1),
         ("42.3 seconds", 42.3),
         ("1 minute 1 second", 61),
         ("2 hours 3 minutes", 7380),
@@ -38,11 +37,9 @@ def test_durations_are_summed_over_their_units(duration, seconds):
     [
         # the same time with more digits: 25,600 images
         ("42.3 seconds", 604.95, 25600 / 604.95),
-        ("1 minute 1 second", 413.1, 25600 / 413.1),
         # another time, or another batch size: what callbacks made of it
         ("42.3 seconds", 302.6, 42.3),
         ("1 minute 1 second", 420.0, 61),
-        ("42.3 seconds", 0.0, 42.3),
     ],
 )
 def test_rate_that_is_the_printed_time_is_more_exact(duration, samples_per_s, seconds):

@@ -38,12 +38,9 @@ def test_two_benchmarks_one_after_the_other_are_two_runs():
 @pytest.mark.parametrize(
     ("old", "new", "name", "value"),
     [
-        ("training", "training", "mode", "train"),
         ("training", "forward-only", "mode", "infer"),
         ("(synthetic)", "", "data", "folder"),
-        ("(synthetic)", "(synthetic)", "data", "device"),
         ("parameter_server", "horovod", "gradient_sync", "horovod"),
-        ("parameter_server", "replicated", "gradient_sync", "native"),
     ],
 )
 def test_what_the_header_states_is_of_the_case(old, new, name, value):

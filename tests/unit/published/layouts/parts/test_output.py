@@ -53,16 +53,6 @@ def test_table_of_words_is_not_repeated_in_parts():
     assert len(list(split_table(make_wide_table(), 20))) == 1
 
 
-def test_parts_keep_the_words_on_the_left():
-    table = make_wide_table()
-    assert {part.text_columns for part in split_table(table, 50)} == {table.text_columns}
-
-
-def test_parts_have_each_column_once():
-    cells = [cell for part in split_table(make_wide_table(), 50) for cell in part.rows[0][1:]]
-    assert [cell.write() for cell in cells] == [f"{number}12345.67" for number in range(8)]
-
-
 def test_headers_are_wrapped_between_words_only():
     (part, *_) = split_table(make_wide_table(), 40)
     assert part.header[1] == "Throughput\ncolumn0"
