@@ -41,6 +41,7 @@ from support.gpu_report import (
     find_verdict,
     group_by_reason,
     make_json,
+    make_markdown,
     read_outcomes,
 )
 
@@ -202,7 +203,7 @@ def read_python(pair: str) -> tuple[str, Path]:
 
 
 def accept(parts: Sequence[Part], machine: Machine, limit_seconds: float = ONE_GPU_SECONDS) -> int:
-    """Run these parts, write report.json, print its path; return the exit code.
+    """Run these parts, write report.md and report.json, print the paths; return the exit code.
 
     The report is written after each part.
     """
@@ -228,14 +229,20 @@ def accept(parts: Sequence[Part], machine: Machine, limit_seconds: float = ONE_G
             left = min(left, limit_seconds - (time.monotonic() - started))
         outcomes += map(hide_places, try_part(part, machine, left, stop))
         facts["seconds"] = round(time.monotonic() - started, 1)
-        text = make_json(described, outcomes, facts)
-        (machine.folder / "report.json").write_text(text, encoding="utf-8")
+        write_report(machine.folder, described, outcomes, facts)
     for reason, names in group_by_reason(outcomes).items():
         print(*names, sep="\n")
         print(f"    {reason.splitlines()[-1]}")
     print(conclude(outcomes, machine.gpus))
-    print(f"report: {machine.folder / 'report.json'}: see docs/gpu.md")
+    print(f"report: {machine.folder / 'report.md'}, and report.json beside it: see docs/gpu.md")
     return 0 if find_verdict(outcomes) == PASSED else 1
+
+
+def write_report(
+    folder: Path, described: dict[str, Any], outcomes: Sequence[Outcome], facts: dict[str, Any]
+) -> None:
+    for name, make in (("report.json", make_json), ("report.md", make_markdown)):
+        (folder / name).write_text(make(described, outcomes, facts), encoding="utf-8")
 
 
 def find_python(framework: str) -> Optional[Path]:

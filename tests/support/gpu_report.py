@@ -1,4 +1,4 @@
-"""Lines of the checks on GPUs -> outcomes, and a report of them as JSON."""
+"""Lines of the checks on GPUs -> outcomes, and a report of them as Markdown and JSON."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -106,6 +106,28 @@ def make_json(machine: dict[str, Any], outcomes: Sequence[Outcome], facts: dict[
     return json.dumps(report, indent=1) + "\n"
 
 
+def make_markdown(
+    machine: dict[str, Any], outcomes: Sequence[Outcome], facts: dict[str, Any]
+) -> str:
+    """Return the report as Markdown."""
+    lines = ["# Acceptance on GPUs", "", conclude(outcomes, machine["gpus"]), "", "## Where", ""]
+    told = {**facts, **{key: value for key, value in machine.items() if key != "packages"}}
+    told.update(told.pop("facts", {}))
+    told.update(told.pop("packages_by_environment", {}))
+    lines += [f"- {key.replace('_', ' ')}: {_write_value(value)}" for key, value in told.items()]
+    lines += ["", "## Checks", "", "| part | check | verdict | measured | bound | s |"]
+    lines += ["|---|---|---|---|---|---:|"]
+    for outcome in outcomes:
+        lines += [f"| {' | '.join(map(_escape, cells))} |" for cells in _list_rows(outcome)]
+    checks = group_by_reason(outcomes)
+    if checks:
+        lines += ["", "## Why"]
+    for reason, names in checks.items():
+        lines += ["", *(f"- {name}" for name in names), ""]
+        lines += [f"      {line}" for line in reason.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
 def group_by_reason(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
     """Group the checks that have not passed, as "part: check, verdict", by their reason."""
     checks: dict[str, list[str]] = {}
@@ -114,3 +136,23 @@ def group_by_reason(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
             name = f"{one.part}: {one.check}, {one.verdict}"
             checks.setdefault(one.reason or "no reason told", []).append(name)
     return checks
+
+
+def _list_rows(outcome: Outcome) -> list[list[str]]:
+    """Return a row for the check with its first value, and one for each further value."""
+    values = [
+        [f"{one.what}: {one.value:.4g} {one.unit}".strip(), one.bound] for one in outcome.measured
+    ]
+    first, *others = values or [["", ""]]
+    name = [outcome.part, outcome.check, outcome.verdict]
+    return [[*name, *first, f"{outcome.seconds:.1f}"], *(["", "", "", *one, ""] for one in others)]
+
+
+def _write_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {text}" for key, text in value.items()) or "-"
+    return str(value)
+
+
+def _escape(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,8 +21,9 @@ from run_on_gpus import (
     list_checks,
     list_parts,
 )
+from support import start_ranks
 from support.attempts import is_running
-from support.gpu_report import FAILED, NOT_FOR_THIS_GPU, NOT_RUN, PASSED
+from support.gpu_report import FAILED, NOT_FOR_THIS_GPU, NOT_RUN, PASSED, Outcome, find_verdict
 from support.gpu_timeline import find_gap_between_steps, find_gaps, list_transports
 
 # most tests start pytest
@@ -53,7 +55,8 @@ def run(tmp_path, monkeypatch, capsys):
         part = Part("parity", "", (str(checks),), limit_seconds, needed, **changes)
         code = accept([part], Machine(tmp_path / "report", PYTHONS))
         report = json.loads((tmp_path / "report" / "report.json").read_text())
-        return code, report, capsys.readouterr().out
+        text = (tmp_path / "report" / "report.md").read_text()
+        return code, report, text, capsys.readouterr().out
 
     return run
 
@@ -64,7 +67,7 @@ def list_verdicts(report):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_report_has_each_check_with_its_value_and_bound(run, processes, tmp_path):
-    code, report, _ = run(processes=processes)
+    code, report, text, _ = run(processes=processes)
     # a line when a check starts, and one with its verdict
     assert len((tmp_path / "report" / "outcomes.jsonl").read_text().splitlines()) == 4
     assert (code, report["verdict"], list_verdicts(report)) == (0, PASSED, [PASSED, PASSED])
@@ -73,7 +76,8 @@ def test_report_has_each_check_with_its_value_and_bound(run, processes, tmp_path
     assert measured["test_value_within_its_bounds"] == [
         {"what": "ratio", "value": 2.5, "unit": "x", "bound": ">= 2"}
     ]
-    assert report["machine"]["facts"] == {"gpu_models": "NVIDIA H100"}
+    assert "| test_value_within_its_bounds | passed | ratio: 2.5 x | >= 2 |" in text
+    assert "- gpu models: NVIDIA H100" in text
 
 
 EXCUSED = f"pytest.skip('{NOT_FOR_THIS_GPU}too old')"
@@ -101,9 +105,9 @@ EXCUSED = f"pytest.skip('{NOT_FOR_THIS_GPU}too old')"
 )
 @pytest.mark.slow
 def test_check_that_fails_or_is_not_run_is_told(run, options, code, verdicts, says):
-    found, report, out = run(**options)
+    found, report, text, out = run(**options)
     assert (found, list_verdicts(report)) == (code, verdicts)
-    assert says in out + json.dumps(report)
+    assert says in text + out
     excused = [one["verdict"] for one in report["outcomes"] if one["is_excused"]]
     assert {*excused} <= {NOT_RUN}
 
@@ -161,6 +165,20 @@ def test_acceptance_that_is_ended_leaves_its_outcomes_and_no_process(number, tmp
         assert process.returncode == 1
 
 
+@pytest.mark.parametrize(("failing", "code"), [("-1", 0), ("1", 7)])
+def test_ranks_get_the_variables_of_torchrun(failing, code, tmp_path):
+    rank = (
+        "import os, sys; from pathlib import Path; rank = os.environ['RANK'];"
+        "Path(rank).write_text(os.environ['WORLD_SIZE'] + os.environ['MASTER_PORT']);"
+        f"sys.exit(7 * (rank == '{failing}'))"
+    )
+    command = [sys.executable, start_ranks.__file__, "2", sys.executable, "-c", rank]
+    assert subprocess.run(command, cwd=tmp_path).returncode == code
+    first, second = ((tmp_path / name).read_text() for name in "01")
+    assert first == second
+    assert re.fullmatch(r"2\d+", first)
+
+
 def await_true(check):
     deadline = time.monotonic() + 60
     while not check():
@@ -168,14 +186,57 @@ def await_true(check):
         time.sleep(0.05)
 
 
+def test_limit_is_for_the_parts_of_one_gpu_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_on_gpus, "look_at_machine", lambda pythons: {"gpus": 1})
+    monkeypatch.setattr(run_on_gpus.signal, "signal", lambda *_: None)
+    part = Part("jax", "", ("tests/gpu/test_jax_device.py",))
+    assert accept([part], Machine(tmp_path / "report", PYTHONS), limit_seconds=0) == 1
+    (outcome,) = json.loads((tmp_path / "report" / "report.json").read_text())["outcomes"]
+    assert (outcome["verdict"], outcome["reason"]) == (NOT_RUN, run_on_gpus.NO_TIME)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["spin"], "'spin' is not accepted on GPUs"),
+        (["--python", "jax=/no/such/python"], "is no program"),
+        (["jax", "--only", "parity"], "no part 'parity'; known: jax, jax full size"),
+    ],
+)
+def test_unknown_names_are_refused(arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(run_on_gpus.sys, "argv", ["run_on_gpus.py", *arguments])
+    with pytest.raises(SystemExit) as refused:
+        run_on_gpus.main()
+    assert refused.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_more_gpus_are_not_needed_where_those_that_are_have_passed():
+    excused = Outcome("b", "x", NOT_RUN, is_excused=True)
+    passed = Outcome("a", "x", PASSED)
+    assert find_verdict([passed, excused]) == PASSED
+    assert find_verdict([excused]) == NOT_RUN
+    assert find_verdict([passed, excused, Outcome("c", "x", NOT_RUN)]) == FAILED
+
+
 @pytest.mark.slow
 def test_report_names_neither_the_machine_nor_its_folders(run, monkeypatch):
     monkeypatch.setattr(run_on_gpus.socket, "gethostname", lambda: "node-7")
     gpu = "GPU-0fe7dd12-ab34-5c6d-8e9f-001122334455"
-    _, report, _ = run(f"assert 0, '{gpu} on node-7 in {CHECKOUT} of {Path.home()}/x'")
-    reasons = "".join(outcome["reason"] for outcome in report["outcomes"])
-    assert "GPU-UUID on HOST in . of ~/x" in reasons
-    assert "node-7" not in reasons
+    _, _, text, _ = run(f"assert 0, '{gpu} on node-7 in {CHECKOUT} of {Path.home()}/x'")
+    assert "GPU-UUID on HOST in . of ~/x" in text
+    assert "node-7" not in text
+
+
+def test_missing_environment_names_what_makes_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path / "none"))
+    monkeypatch.setattr(run_on_gpus.sys, "argv", ["run_on_gpus.py", "jax", "--only", "jax"])
+    monkeypatch.setattr(run_on_gpus, "REPORT", tmp_path / "report")
+    monkeypatch.setattr(run_on_gpus.signal, "signal", lambda *_: None)
+    assert run_on_gpus.main() == 1
+    out = capsys.readouterr().out
+    assert "jax: test_gpu_hardly_waits_between_steps, not run" in out
+    assert "no environment jax-cuda" in out
 
 
 def test_every_check_is_in_a_part():
@@ -184,6 +245,30 @@ def test_every_check_is_in_a_part():
     assert set(GPU_TESTS.glob("test_*.py")) <= named
     assert all(path.is_file() for path in named)
     assert all(list_checks(part) for part in parts)
+
+
+@pytest.mark.slow
+def test_checks_are_skipped_with_a_reason_by_pytest_without_a_gpu(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", str(GPU_TESTS), "--framework", "jax"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^\d+ skipped in", done.stdout, re.MULTILINE), done.stdout
+    assert "needs 1 NVIDIA GPUs" in done.stdout
+
+
+def test_patterns_of_kernels_are_regular_expressions_for_each_precision():
+    expected = json.loads((GPU_TESTS / "expected_kernels.json").read_text())
+    for models in expected.values():
+        for precisions in models.values():
+            own = precisions.pop("own")
+            assert own
+            assert all(map(re.compile, own))
+            assert set(precisions) == {"fp32", "tf32", "amp-bf16", "amp-fp16"}
+            for patterns in precisions.values():
+                assert set(patterns) == {"some", "none"}
+                assert patterns["some"]
+                assert all(re.compile(one) for one in (*patterns["some"], *patterns["none"]))
 
 
 def test_gap_between_steps_is_the_mean_of_the_longest():
