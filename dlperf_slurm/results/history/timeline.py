@@ -36,8 +36,8 @@ from dlperf_slurm.results.compare import (
     declare_speed_ratio,
     share_case_column,
 )
-from dlperf_slurm.results.history.entries import describe_software, read_facts
-from dlperf_slurm.results.history.run_cache import read_run_cache
+from dlperf_slurm.results.history.entries import describe_software
+from dlperf_slurm.results.history.run_cache import read_facts, read_run_cache
 from dlperf_slurm.results.labels import IDENTITY, number_groups
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
 from dlperf_slurm.stats.median import (
