@@ -339,9 +339,10 @@ class ComparedRuns:
 
         The quantities are throughput and mean inference latency; a column has the verdict.
         """
-        from dlperf_slurm.results.compare import make_comparison_frame
+        from dlperf_slurm.results.columns import compute_columns
+        from dlperf_slurm.results.compare import COMPARISON
 
-        return make_comparison_frame(self._compared)
+        return compute_columns(COMPARISON, self._compared.pairs)
 
     def table(self) -> "ShownTable":
         """Return the table that the command `compare` prints, with its notes."""

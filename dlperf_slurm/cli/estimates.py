@@ -84,13 +84,12 @@ def _describe_power(matrix: "PlannedMatrix", results: Path, is_interleaved: bool
     """
     from dlperf_slurm.jobs.plan import count_blocks
     from dlperf_slurm.jobs.run_directory import list_run_ids
-    from dlperf_slurm.results.detectable_slowdown import PlannedRepeats, describe_power
+    from dlperf_slurm.results.detectable_slowdown import describe_power
 
-    planned, loaded = [], matrix.loaded
+    planned, loaded = {}, matrix.loaded
     for case in matrix.plan.cases:
         blocks, repeats = count_blocks(case, loaded.site), case.protocol.repeats
-        unit = ("block", blocks) if blocks > 1 else ("repeat", repeats)
-        planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))
+        planned[case.case_id] = (blocks, "block") if blocks > 1 else (repeats, "repeat")
     if not list_run_ids(results):
         return describe_power(planned, (), is_interleaved)
     from dlperf_slurm.results.history.run_cache import read_run_cache

@@ -14,9 +14,9 @@ from dlperf_slurm.reports.formats.json import serialize_document
 from dlperf_slurm.reports.tables import ShownColumn, TableSpec, read_intervals, tabulate_rows
 from dlperf_slurm.results.columns import list_records, list_values
 from dlperf_slurm.results.compare import Row
-from dlperf_slurm.results.history.entries import describe_software, read_facts
+from dlperf_slurm.results.history.entries import describe_software
 from dlperf_slurm.results.history.nodes import NodeHistory
-from dlperf_slurm.results.history.run_cache import ENTRIES, FACTS
+from dlperf_slurm.results.history.run_cache import ENTRIES, FACTS, read_facts
 from dlperf_slurm.results.history.timeline import get_timeline_title
 from dlperf_slurm.results.number_formats import ScaledFormat
 from dlperf_slurm.results.significance import DEFAULT_MARGIN

@@ -12,7 +12,8 @@ from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.reports.tables import read_intervals
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.compare import Row
-from dlperf_slurm.results.history.entries import describe_machine, read_facts
+from dlperf_slurm.results.history.entries import describe_machine
+from dlperf_slurm.results.history.run_cache import read_facts
 from dlperf_slurm.results.labels import label_cases
 from dlperf_slurm.results.model_hardware import describe_model
 from dlperf_slurm.results.number_formats import ScaledFormat

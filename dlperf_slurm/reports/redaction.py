@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.jobs.journal import read_journal
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.formats.markdown import escape_markdown
-from dlperf_slurm.results.history.node_facts import get_node_name
+from dlperf_slurm.results.history.nodes import get_node_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -7,13 +7,11 @@ was written.
 import hashlib
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.jobs.case_file import fingerprint_cases
-from dlperf_slurm.jobs.manifest import PlannedCase
-from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.jobs.run_files import FileState
 from dlperf_slurm.results.cache import (
     decode,
@@ -31,9 +29,8 @@ from dlperf_slurm.results.history.run_cache import EntryRow, store_summary
 # the folder of the cache, and the most runs in it
 ROWS = "rows"
 MOST_RUNS = 100
-_DIGEST_BYTES = 32
 
-# what is kept of a case: its fingerprint, its rows (`encode_rows`), and its entry in the history
+# what is kept of a case: its fingerprint, its pickled and compressed rows, its entry in the history
 CachedCase = tuple[str, bytes, EntryRow]
 
 
@@ -46,9 +43,7 @@ def read_results(attempts: Attempts, found: list[FileState]) -> Results:
     """
     run = attempts.run
     planned = run.manifest.cases
-    shared = fingerprint_run(run)
-    files = group_by_attempt(found)
-    prints = {case.case_id: fingerprint_case(attempts, case, shared, files) for case in planned}
+    prints = fingerprint_results(attempts, found)
     kept: dict[str, CachedCase] = load_entry(ROWS, hash_path(run.path), fingerprint_code()) or {}
     changed = [
         c for c in planned if c.case_id not in kept or kept[c.case_id][0] != prints[c.case_id]
@@ -57,7 +52,8 @@ def read_results(attempts: Attempts, found: list[FileState]) -> Results:
     def summarize(outcomes: CaseOutcomes) -> CachedCase:
         case_id = outcomes.case.case_id
         entry = make_entry(run.path, run.manifest, outcomes)
-        return prints[case_id], encode_rows(summarize_case(outcomes)), entry
+        rows = pickle.dumps(tuple(summarize_case(outcomes)), protocol=5)
+        return prints[case_id], zlib.compress(rows, 1), entry
 
     if changed:
         kept.update(zip((case.case_id for case in changed), attempts.map_cases(summarize, changed)))
@@ -72,57 +68,37 @@ def read_results(attempts: Attempts, found: list[FileState]) -> Results:
     return analyze_frames(planned, frames)
 
 
-# fingerprints
+def fingerprint_results(attempts: Attempts, found: Sequence[FileState]) -> dict[str, str]:
+    """Fingerprint all that the results of each case depend on, without opening files, by case id.
 
-
-def fingerprint_run(run: Run) -> tuple[object, ...]:
-    """Return size, time and inode of the file that all cases share, or of a run's archive.
-
-    Returns () if there is neither.
+    `found` has the files of the run. Those of an attempt are in its folder, such as
+    "cases/CASE_ID/r1/a1"; all cases share the file of cases, or the run's archive.
     """
+    shared: tuple[object, ...] = ()
     with suppress(FileNotFoundError):
-        return fingerprint_cases(run.path)
-    return ()
-
-
-def group_by_attempt(found: Sequence[FileState]) -> dict[str, list[FileState]]:
-    """Group the files of a run by the folder of their attempt, such as "cases/CASE_ID/r1/a1"."""
-    groups: dict[str, list[FileState]] = {}
+        shared = fingerprint_cases(attempts.run.path)
+    files: dict[str, list[FileState]] = {}
     for state in found:
-        groups.setdefault("/".join(state[0].split("/", 4)[:4]), []).append(state)
-    return groups
-
-
-def fingerprint_case(
-    attempts: Attempts,
-    case: PlannedCase,
-    shared: tuple[object, ...],
-    files: Mapping[str, Sequence[FileState]],
-) -> str:
-    """Return a fingerprint of everything that a case's results depend on, without opening files.
-
-    `shared` is the fingerprint of the run's shared files (`fingerprint_run`), `files` has the files
-    of each attempt by its folder.
-    """
-    known = [
-        (
-            files.get(task.attempt_dir),
-            task,
-            attempts.states.get(task.marker),
-            task.group_id in attempts.submitted,
-        )
-        for repeat in attempts.list_repeats(case)
-        for task in attempts.tasks.get((case.case_id, repeat), ())
-    ]
-    text = ascii((shared, case, attempts.list_repeats(case), known))
-    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-
-
-def encode_rows(case: CaseRows) -> bytes:
-    """Serialize the rows of a case for the cache, compressed."""
-    return zlib.compress(pickle.dumps(tuple(case), protocol=5), 1)
+        files.setdefault("/".join(state[0].split("/", 4)[:4]), []).append(state)
+    prints = {}
+    for case in attempts.run.manifest.cases:
+        repeats = attempts.list_repeats(case)
+        known = [
+            (
+                files.get(task.attempt_dir),
+                task,
+                attempts.states.get(task.marker),
+                task.group_id in attempts.submitted,
+            )
+            for repeat in repeats
+            for task in attempts.tasks.get((case.case_id, repeat), ())
+        ]
+        text = ascii((shared, case, repeats, known))
+        digest = hashlib.blake2b(text.encode(), digest_size=32)
+        prints[case.case_id] = digest.hexdigest()
+    return prints
 
 
 def decode_rows(content: bytes) -> CaseRows:
-    """Return the rows of a case that `encode_rows` serialized."""
+    """Return the rows of a case from a cache entry."""
     return CaseRows(*decode(zlib.decompress(content)))

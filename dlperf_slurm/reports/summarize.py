@@ -36,8 +36,6 @@ _OF_THROUGHPUT = (
     "convolutions of the model's definition, forward and backward, divided by the time of the "
     "slowest rank."
 )
-
-
 _WITHIN_ONE = (
     "The repeats of a case ran close in time, in one array job: intervals cover the variation "
     "within this job, not between nodes or days (see protocol.blocks)."
@@ -46,7 +44,6 @@ _OF_BLOCKS = (
     "Repeats were spread over array jobs at different times (blocks): medians and intervals are "
     "computed from the medians of these blocks."
 )
-
 
 # after the tables of throughput and precision
 _OF_CASES = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS)
@@ -100,12 +97,10 @@ class Summary:
     @property
     def measured(self) -> str:
         """The number of measured, planned and skipped repeats, in words."""
-        skipped = (
-            f", {self.skipped_repeats} not run, as the time limit of --within had passed"
-            if self.skipped_repeats
-            else ""
-        )
-        return f"{self.ok_repeats} of {self.planned_repeats} repeats measured{skipped}"
+        text = f"{self.ok_repeats} of {self.planned_repeats} repeats measured"
+        if self.skipped_repeats:
+            text += f", {self.skipped_repeats} not run, as the time limit of --within had passed"
+        return text
 
     @cached_property
     def subject(self) -> str:
@@ -125,18 +120,12 @@ class Summary:
         """The line below the title: `subject`, run id, version and measured repeats."""
         manifest = self.manifest
         version = f"{manifest.tool_version} {manifest.tool_git}".strip()
+        what = f"{self.subject}; run {manifest.run_id}, dlperf_slurm {version}"
         if manifest.is_import:
-            return (
-                f"{self.subject}; run {manifest.run_id}, dlperf_slurm {version}, "
-                f"{self.ok_repeats} of {self.planned_repeats} repeats are complete"
-            )
-        amended = (
-            f"; changed after submission: {'; '.join(manifest.amended)}" if manifest.amended else ""
-        )
-        return (
-            f"{self.subject}; run {manifest.run_id}, dlperf_slurm {version}, "
-            f"{self.measured}{amended}"
-        )
+            return f"{what}, {self.ok_repeats} of {self.planned_repeats} repeats are complete"
+        amended = "; ".join(manifest.amended)
+        changes = f"; changed after submission: {amended}" if amended else ""
+        return f"{what}, {self.measured}{changes}"
 
 
 def summarize(manifest: Manifest, results: Results, makers: Sequence[TableMaker] = ()) -> Summary:
@@ -168,7 +157,6 @@ def _make_tables(
     results: Results, marks: FootnoteMarks, against: Sequence[Table]
 ) -> tuple[Table, ...]:
     """Make all tables in the order of a report; `against` come before those of machines."""
-
     throughputs = [*tabulate(training.THROUGHPUT, results, marks)]
     _check_rows_differ(throughputs)
     precisions = [

@@ -232,13 +232,10 @@ def _make_row(
         reason = "the reference's runs vary too much, or are too few, for a useful bound: make " \
             "the reference from more runs, or give --tolerance"  # fmt: skip
     else:
-        count = found["deciding_repeats"]
-        bound = "about" if found.get("p_value") is not None else "at least"
-        needed = (
-            "the 95 % interval contains the bound"
-            if count is None
-            else f"{bound} {count} repeats are needed for a verdict"
-        )
+        needed = "the 95 % interval contains the bound"
+        if found["deciding_repeats"] is not None:
+            bound = "about" if found.get("p_value") is not None else "at least"
+            needed = f"{bound} {found['deciding_repeats']} repeats are needed for a verdict"
         reason = f"{count_things(len(pair.units), 'repeat')}; {needed}"
     ends = (found[name] for name in ("speed_ratio", "speed_ratio_low", "speed_ratio_high"))
     kept = 1 - (tolerance or 0.0)
@@ -260,9 +257,8 @@ def _make_row(
 def _describe_basis(entry: ReferenceCase) -> str:
     """Describe a case's reference: "2 runs, 12 repeats, 3 nodes", or a contract's figure."""
     if not entry.runs:
-        return (
-            f"contract: at least {entry.at_least_samples_per_s_per_device:g} samples/s per device"
-        )
+        figure = entry.at_least_samples_per_s_per_device
+        return f"contract: at least {figure:g} samples/s per device"
     repeats = sum(len(block) for run in entry.runs for block in run.samples_per_s)
     nodes = len({node for run in entry.runs for node in run.nodes})
     counts = ((len(entry.runs), "run"), (repeats, "repeat"), (nodes, "node"))

@@ -24,7 +24,6 @@ from dlperf_slurm.results.case_formulas import (
     median_of,
     median_of_all_reduces,
     of_slowest_device,
-    plain_median_of,
     ratio_to,
     tflops_of,
 )
@@ -35,7 +34,8 @@ from dlperf_slurm.results.columns import (
     TEXT,
     THROUGHPUT,
     Column,
-    take_column,
+    copy_column,
+    hide_column,
     with_bounds,
 )
 from dlperf_slurm.results.labels import IDENTITY
@@ -62,8 +62,6 @@ from dlperf_slurm.stats.median import LATENCY_NAMES
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Index
-
-OCCUPIED = ScaledFormat(".0f", 100)
 
 # unit by the suffix of a setting's name; a seed has no unit
 SETTING_UNITS = {
@@ -98,10 +96,7 @@ def declare_median(
 
 
 def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printed: Any) -> Column:
-    """Declare a column of ratios to a baseline, which `compute` returns with their intervals.
-
-    `printed` is as in `declare_median`.
-    """
+    """Declare a column of ratios to a baseline, which `compute` returns with their intervals."""
     printed.setdefault("missing", NO_REFERENCE)
     return Column(
         name, NUMBER, unit, meaning, compute, with_bounds(name), hidden=(f"{name}_is_baseline",),
@@ -109,17 +104,12 @@ def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printe
     )  # fmt: skip
 
 
-def declare_hidden(name: str, dtype: str, compute: Compute, **printed: Any) -> Column:
-    """Declare a column that other columns or tables use, and that is not written to files."""
-    return Column(name, dtype, "", "", compute, published=False, **printed)
-
-
 def _declare_axes() -> Iterator[Column]:
     """Yield a column for each axis of the matrix, such as `framework`, copied from the plan."""
     for axis in AXIS_SPECS:
         meaning = axis.description[0].lower() + axis.description[1:].rstrip(".")
         meaning += "; missing for a dynamic loss scale" if axis.name == "loss_scale" else ""
-        yield Column(axis.name, IDENTITY[axis.name], axis.unit, meaning, take_column(axis.name))
+        yield copy_column(axis.name, IDENTITY[axis.name], axis.unit, meaning)
 
 
 def _declare_settings() -> Iterator[Column]:
@@ -130,7 +120,7 @@ def _declare_settings() -> Iterator[Column]:
     for name in SETTINGS:
         unit = next((unit for end, unit in SETTING_UNITS.items() if name.endswith(end)), "")
         meaning = f"`{name}` of the matrix's [protocol] table"
-        yield Column(name, NUMBER if unit == "s" else COUNT, unit, meaning, take_column(name))
+        yield copy_column(name, NUMBER if unit == "s" else COUNT, unit, meaning)
 
 
 def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
@@ -144,9 +134,6 @@ def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
             median_of(f"{name}_{part}_seconds", 1000),
             header=f"{part} ms", missing="too few values",
         )  # fmt: skip
-        yield declare_hidden(
-            f"{name}_{part}_seconds", NUMBER, plain_median_of(f"{name}_{part}_seconds")
-        )
 
 
 def _declare_latency_speedups() -> Iterator[Column]:
@@ -161,60 +148,52 @@ def _declare_latency_speedups() -> Iterator[Column]:
 
 
 CASES: tuple[Column, ...] = (
-    Column("case_id", TEXT, "", "id of the case, the same in all frames and in all runs of one "
-        "matrix",
-        take_column("case_id"), header="case"),
-    Column("model", TEXT, "", "name of the model", take_column("model")),
+    copy_column("case_id", TEXT, "", "id of the case, the same in all frames and in all runs of "
+        "one matrix", header="case"),
+    copy_column("model", TEXT, "", "name of the model"),
     *_declare_axes(),
     Column("batch_sizes_measured", TEXT, "samples", "batch sizes that the valid repeats measured, "
         "per device, ascending; several if the batch-size search found different sizes in "
-        "different repeats",
-        find_sizes, header="batch size"),
+        "different repeats", find_sizes, header="batch size"),
     Column("batch_size_measured", COUNT, "samples", "batch size that was measured, per device, "
         "to sort and plot by; missing if there are several, or none",
         lambda c: c["batch_sizes_measured"].where(
             c["batch_sizes_measured"].str.fullmatch(r"\d+")).astype(COUNT)),
-    Column("nodes", COUNT, "nodes", "number of nodes of the topology", take_column("nodes")),
-    Column("devices_per_node", COUNT, "devices", "number of devices on each node of the topology",
-        take_column("devices_per_node")),
-    Column("world_size", COUNT, "ranks", "ranks: nodes x devices_per_node, as each rank has one "
-        "device",
-        take_column("world_size")),
+    copy_column("nodes", COUNT, "nodes", "number of nodes of the topology"),
+    copy_column("devices_per_node", COUNT, "devices", "number of devices on each node of the "
+        "topology"),
+    copy_column("world_size", COUNT, "ranks", "ranks: nodes x devices_per_node, as each rank has "
+        "one device"),
     Column("model_parameters", TEXT, "", "parameters of the model as JSON, as in its [model] table",
         RepeatAggregate("model_parameters", FIRST)),
     Column("parameter_count", COUNT, "parameters", "number of parameters of the model that was "
-        "measured",
-        RepeatAggregate("parameter_count", FIRST)),
-    declare_hidden("model_title", TEXT, lambda c: describe_models(
+        "measured", RepeatAggregate("parameter_count", FIRST)),
+    hide_column("model_title", TEXT, lambda c: describe_models(
         c["model"], c["model_parameters"], c["parameter_count"])),
     *_declare_settings(),
-    declare_hidden("samples_per_step", COUNT, RepeatAggregate("global_batch_size", FIRST)),
-    declare_hidden("first_hardware", TEXT, RepeatAggregate("hardware", FIRST)),
+    hide_column("samples_per_step", COUNT, RepeatAggregate("global_batch_size", FIRST)),
+    hide_column("first_hardware", TEXT, RepeatAggregate("hardware", FIRST)),
     Column("hardware", TEXT, "", "number and model of the devices, and number of nodes; from the "
-        "first valid repeat",
-        lambda c: c["first_hardware"].fillna("")),
-    Column("unit", TEXT, "", "unit of the throughputs, such as images/s", take_column("unit")),
+        "first valid repeat", lambda c: c["first_hardware"].fillna("")),
+    copy_column("unit", TEXT, "", "unit of the throughputs, such as images/s"),
     declare_median("samples_per_s", THROUGHPUT, "throughput, median over the valid repeats",
         median_of("samples_per_s"), ("interval_low", "interval_high"), header="{unit}"),
     Column("smallest", NUMBER, THROUGHPUT, "lowest throughput of any repeat",
         RepeatAggregate("samples_per_s", "min")),
     Column("largest", NUMBER, THROUGHPUT, "highest throughput of any repeat",
         RepeatAggregate("samples_per_s", "max")),
-    declare_hidden("tokens_per_sample", COUNT, RepeatAggregate("tokens_per_sample", FIRST)),
+    hide_column("tokens_per_sample", COUNT, RepeatAggregate("tokens_per_sample", FIRST)),
     Column("tokens_per_s", NUMBER, "tokens/s", "throughput in tokens: `samples_per_s` x tokens "
         "per sample; missing for models whose results are published in samples",
         lambda c: c["samples_per_s"] * c["tokens_per_sample"].astype(NUMBER)),
-    Column("repeats_measured", COUNT, "repeats", "number of repeats with a valid record",
-        take_column("repeats_measured")),
-    Column("repeats_planned", COUNT, "repeats", "number of planned repeats; 0 if the case was left "
-        "out of the run",
-        take_column("repeats_planned")),
-    declare_hidden("baseline_case", TEXT, baseline(ratios.find_smallest_topologies)),
-    declare_hidden("speedup_together", COUNT, lambda c: ratios.count_curve_points(
+    copy_column("repeats_measured", COUNT, "repeats", "number of repeats with a valid record"),
+    copy_column("repeats_planned", COUNT, "repeats", "number of planned repeats; 0 if the case was "
+        "left out of the run"),
+    hide_column("baseline_case", TEXT, baseline(ratios.find_smallest_topologies)),
+    hide_column("speedup_together", COUNT, lambda c: ratios.count_curve_points(
         c.make_frame("repeats_measured"), c["baseline_case"])),
     Column("baseline", TEXT, "", "smallest topology that was measured, to which `speedup` is "
-        "relative",
-        lambda c: c["baseline_case"].map(c["topology"]).astype(TEXT).fillna("")),
+        "relative", lambda c: c["baseline_case"].map(c["topology"]).astype(TEXT).fillna("")),
     declare_ratio("speedup", "ratio", "throughput divided by that of `baseline`",
         ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
     *(declare_ratio(f"{kind}_scaling_efficiency", "fraction", "`speedup` divided by the ratio "
@@ -223,17 +202,15 @@ CASES: tuple[Column, ...] = (
       for kind, size, is_strong, header in (
         ("weak", "batch size per device", False, ""),
         ("strong", "global batch size", True, "strong-scaling "))),
-    declare_hidden("flops_per_sample", NUMBER, RepeatAggregate("flops_per_sample", FIRST)),
-    declare_hidden("tflop_per_sample", NUMBER, lambda c: c["flops_per_sample"] / TERA
+    hide_column("flops_per_sample", NUMBER, RepeatAggregate("flops_per_sample", FIRST)),
+    hide_column("tflop_per_sample", NUMBER, lambda c: c["flops_per_sample"] / TERA
         / c["world_size"].astype(NUMBER)),
     declare_median("tflops_per_device", "10^12 FLOP/s", "FLOP/s per device, with the FLOPs of a "
-        "training step counted from the model's definition",
-        tflops_of(), missing=UNKNOWN),
+        "training step counted from the model's definition", tflops_of(), missing=UNKNOWN),
     Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "highest matrix-multiplication (GEMM) "
         "rate of the framework on this device in the precision of the case, measured on the same "
-        "node",
-        RepeatAggregate("measured_peak_tflops", "median")),
-    declare_hidden("first_peak_tflops", NUMBER, RepeatAggregate("published_peak_tflops", FIRST)),
+        "node", RepeatAggregate("measured_peak_tflops", "median")),
+    hide_column("first_peak_tflops", NUMBER, RepeatAggregate("published_peak_tflops", FIRST)),
     Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
         "data sheet, without sparsity; missing for unknown devices",
         lambda c: c["first_peak_tflops"].where(
@@ -245,7 +222,7 @@ CASES: tuple[Column, ...] = (
       for kind, name in (("measured", " (MFU)"), ("published", ""))),
     Column("copied_gb_per_s", NUMBER, "GB/s", "memory bandwidth of the device, measured by a copy: "
         "bytes read plus bytes written", RepeatAggregate("copied_gb_per_s", "median")),
-    declare_hidden("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),
+    hide_column("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),
     Column("all_reduce_gb_per_s", NUMBER, "GB/s", "bus bandwidth of an all-reduce of the "
         "gradients: 2 (n - 1) / n of their size, for n ranks, divided by its time",
         median_of_all_reduces("gb_per_s")),
@@ -257,11 +234,11 @@ CASES: tuple[Column, ...] = (
     Column("unoverlapped_efficiency", NUMBER, "fraction", "as `reachable_efficiency`, but "
         "for an all-reduce that does not overlap the backward pass",
         compute_reachable_efficiency(0.0)),
-    declare_hidden("precision_table", COUNT, baseline(ratios.number_precision_tables)),
+    hide_column("precision_table", COUNT, baseline(ratios.number_precision_tables)),
     Column("reference_precision", TEXT, "", "precision to which `precision_speedup` is "
         "relative: fp32, or tf32 if fp32 was not measured",
         baseline(ratios.find_reference_precisions, "precision_table")),
-    declare_hidden("full_precision_case", TEXT,
+    hide_column("full_precision_case", TEXT,
         baseline(ratios.find_full_precisions, "precision_table", "reference_precision")),
     declare_ratio("precision_speedup", "ratio", "throughput divided by that in "
         "`reference_precision` at the same topology",
@@ -272,28 +249,30 @@ CASES: tuple[Column, ...] = (
     *_declare_latency_speedups(),
     *(column for name in ("ttft", "tpot", "itl")
         for column in _declare_latencies(name, f": {LATENCIES[name][0]}")),
-    declare_hidden("decoded_gb", NUMBER, RepeatAggregate("decoded_gb", FIRST)),
+    hide_column("decoded_gb", NUMBER, RepeatAggregate("decoded_gb", FIRST)),
     *(Column(name, NUMBER, unit, meaning, compute, header=header, form=form)
       for name, unit, meaning, compute, header, form in (
         ("prefill_tokens_per_s", "tokens/s", "prompt tokens of all ranks divided by the mean time "
             "to the first token", lambda c: (c["samples_per_step"] * c["prompt_length"])
-            .astype(NUMBER) / c["ttft_avg_seconds"], "prefill tokens/s", WHOLE),
+            .astype(NUMBER) / c.medians["ttft_avg_seconds"]["median"], "prefill tokens/s", WHOLE),
         ("decode_tokens_per_s", "tokens/s", "sequences of all ranks divided by the mean time per "
             "output token after the first",
-            lambda c: c["samples_per_step"].astype(NUMBER) / c["tpot_avg_seconds"],
+            lambda c: c["samples_per_step"].astype(NUMBER)
+            / c.medians["tpot_avg_seconds"]["median"],
             "decode tokens/s", WHOLE),
         ("decode_gb_per_s", "GB/s", "bytes of weights and KV cache that one decoding step reads "
         "from device memory, divided by the mean time per output token after the first",
-            lambda c: c["decoded_gb"] / c["tpot_avg_seconds"], "", RATIO),
+            lambda c: c["decoded_gb"] / c.medians["tpot_avg_seconds"]["median"], "", RATIO),
         ("decode_bandwidth_share", "fraction", "`decode_gb_per_s` divided by `copied_gb_per_s`",
             lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "share of bandwidth", SHARE),
     )),
     Column("computed_samples_per_s", NUMBER, THROUGHPUT, COMPUTED_MEANING,
-        plain_median_of("computed_samples_per_s"), header="without waiting", missing=UNKNOWN),
+        lambda c: c.medians["computed_samples_per_s"]["median"], header="without waiting",
+        missing=UNKNOWN),
     Column("data_waiting_share", NUMBER, "fraction", WAITING_MEANING,
         RepeatAggregate("data_waiting_share", "median"), header="waiting", form=SHARE,
         missing=UNKNOWN),
-    declare_hidden("device_data_case", TEXT, baseline(ratios.find_data_on_device)),
+    hide_column("device_data_case", TEXT, baseline(ratios.find_data_on_device)),
     declare_ratio("relative_to_device_data", "ratio", "throughput divided by that of the same "
         "case with data on the device", ratio_to("samples_per_s", "device_data_case"),
         header="vs. data on the device"),
@@ -311,8 +290,8 @@ CASES: tuple[Column, ...] = (
     )),
     Column("epochs", NUMBER, "epochs", "epochs that were run, median over seeds",
         RepeatAggregate("epochs", "median"), header="epochs", form=ScaledFormat("g")),
-    declare_hidden("target_top1", NUMBER, RepeatAggregate("target_top1", "max")),
-    declare_hidden("seeds", COUNT, RepeatAggregate("top1", "count")),
+    hide_column("target_top1", NUMBER, RepeatAggregate("target_top1", "max")),
+    hide_column("seeds", COUNT, RepeatAggregate("top1", "count")),
     Column("seeds_at_target", COUNT, "seeds", "number of seeds that reached the target "
         "accuracy; missing if there is no target",
         lambda c: (c.frames.repeats.top1 >= c.frames.repeats.target_top1).groupby(
@@ -320,14 +299,12 @@ CASES: tuple[Column, ...] = (
             .where(c["target_top1"] > 0)),
     Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last "
         "epoch's validation, median over seeds; missing if a seed did not reach the target "
-        "accuracy",
-        plain_median_of("train_seconds"), header="time to train", form=DurationFormat(),
-        missing="target not reached"),
-    declare_hidden("full_training_case", TEXT,
+        "accuracy", lambda c: c.medians["train_seconds"]["median"], header="time to train",
+        form=DurationFormat(), missing="target not reached"),
+    hide_column("full_training_case", TEXT,
         baseline(ratios.find_full_trainings)),
     declare_ratio("train_speedup", "ratio", "time to train in `reference_precision` divided by "
-        "that of this case",
-        ratio_to("train_seconds", "full_training_case", is_time=True)),
+        "that of this case", ratio_to("train_seconds", "full_training_case", is_time=True)),
     Column("imbalance", NUMBER, "ratio", "median step time of the slowest rank divided by that "
         "of the median rank",
         RepeatAggregate("imbalance", "median"), header="imbalance", form=ScaledFormat(".3f")),
@@ -342,10 +319,10 @@ CASES: tuple[Column, ...] = (
         form=ScaledFormat(".0f", 1 / 2**20), missing=UNKNOWN),
     Column("utilization", NUMBER, "fraction", "utilization of the devices, mean over the "
         "measured steps",
-        RepeatAggregate("utilization", "median"), header="busy %", form=OCCUPIED, missing=UNKNOWN),
+        RepeatAggregate("utilization", "median"), header="busy %", form=ScaledFormat(".0f", 100),
+        missing=UNKNOWN),
     Column("power_watts", NUMBER, "W", "total power of the devices, or of the CPUs of all hosts "
-        "if there are no GPUs; median over the repeats",
-        RepeatAggregate("power_watts", "median"),
+        "if there are no GPUs; median over the repeats", RepeatAggregate("power_watts", "median"),
         header="W", form=ScaledFormat(".1f"), missing=UNKNOWN),
     Column("samples_per_joule", NUMBER, "samples/J", "throughput divided by `power_watts`",
         RepeatAggregate("samples_per_joule", "median"), header="{unit}", form=ScaledFormat(".3f"),
@@ -366,28 +343,24 @@ CASES: tuple[Column, ...] = (
         RepeatAggregate("clock_mhz", "median"), header="MHz", form=WHOLE, missing=UNKNOWN),
     Column("least_clock_mhz", NUMBER, "MHz", "lowest sampled clock frequency of any device",
         RepeatAggregate("least_clock_mhz", "min"), header="least MHz", form=WHOLE, missing=UNKNOWN),
-    declare_hidden("is_usage_known", FLAG, RepeatAggregate("is_usage_known", "any")),
+    hide_column("is_usage_known", FLAG, RepeatAggregate("is_usage_known", "any")),
     Column("run_cpu_share", NUMBER, "fraction", "CPU time of this run during the "
         "measured steps, as a share of all CPUs; from the same host and repeat as "
-        "`other_cpu_share`",
-        at_busiest("run_cpu_share")),
+        "`other_cpu_share`", at_busiest("run_cpu_share")),
     Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes during the "
         "measured steps, as a share of all CPUs; highest of all hosts and repeats",
         at_busiest("other_cpu_share")),
-    *(declare_hidden(f"phase_{name}_seconds", NUMBER,
+    *(hide_column(f"phase_{name}_seconds", NUMBER,
         RepeatAggregate(f"phase_{name}_seconds", "median")) for name in PHASES),
-    declare_hidden("to_first_step_seconds", NUMBER,
+    hide_column("to_first_step_seconds", NUMBER,
         RepeatAggregate("to_first_step_seconds", "median"), header="script to first step"),
     Column("parity_proof", TEXT, "", "folder of the `parity` run that checked the same "
         "framework, versions, code, device, precision, compiler, memory format and gradient_sync; "
-        "empty if there is none",
-        lambda c: c["case_id"].where(c["case_id"].isna(), "")),
+        "empty if there is none", lambda c: c["case_id"].where(c["case_id"].isna(), "")),
     Column("problem", TEXT, "", "why the case has no result: OOM, failed, invalid, missing, "
-        "not run",
-        find_problem),
-    Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not left "
-        "out",
-        take_column("reason")),
+        "not run", find_problem),
+    copy_column("reason", TEXT, "", "why the case was left out of the run; empty if it was not "
+        "left out"),
 )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ Most functions here return a `Compute`, which a column of `results.case_columns`
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +31,9 @@ class Cases(dict[str, Any]):
     """The columns of the frame of cases that are computed so far, by name, and what they are from.
 
     The first are those of `plan`, the frame of the planned cases. `samples` has the independent
-    values of each quantity (`results.samples`), `medians` their medians, intervals and ranges by
-    quantity (`summarize_samples`); `valid` has the repeats with a valid record, and `aggregates`
-    their columns by the aggregation that cases need ("max", "median", ...). Data frames are indexed
-    by case id.
+    values of each quantity by case id, `medians` their medians, intervals and ranges (see
+    `results.samples`); `valid` has the repeats with a valid record, and `aggregates` their columns
+    by the aggregation that cases need ("max", "median", ...). Data frames are indexed by case id.
     """
 
     def __init__(
@@ -51,15 +49,9 @@ class Cases(dict[str, Any]):
         self.valid = valid
         self.aggregates = aggregates
         self.samples = make_samples(frames.repeats, frames.pooled, plan.blocks, SAMPLED)
-        self.medians = summarize_samples(self.samples, plan.index, SAMPLED)
-
-    @cached_property
-    def values_by_case(self) -> dict[str, dict[str, list[float]]]:
-        """The samples of each quantity, as {quantity: {case id: values}}."""
-        found: dict[str, dict[str, list[float]]] = {quantity: {} for quantity in SAMPLED}
-        for (case_id, quantity, _), value in zip(self.samples.index, self.samples.tolist()):
-            found[quantity].setdefault(case_id, []).append(value)
-        return found
+        self.medians = {
+            name: summarize_samples(own, plan.index) for name, own in self.samples.items()
+        }
 
     def make_frame(self, *names: str) -> "DataFrame":
         """Return the plan with the columns `names` added."""
@@ -91,8 +83,7 @@ def median_of(quantity: str, factor: float = 1.0) -> Compute:
 
     The formula returns a data frame [cases, (value, low, high, min, max)].
     """
-    parts = ["median", "low", "high", "min", "max"]
-    return lambda cases: factor * cases.medians[quantity][parts]
+    return lambda cases: factor * cases.medians[quantity]
 
 
 def tflops_of(peak: str = "") -> Compute:
@@ -105,11 +96,6 @@ def tflops_of(peak: str = "") -> Compute:
     return compute
 
 
-def plain_median_of(quantity: str) -> Compute:
-    """Return a formula for the median of a quantity's samples, without interval and range."""
-    return lambda cases: cases.medians[quantity]["median"]
-
-
 def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "") -> Compute:
     """Return a formula that divides the median of each case by that of its baseline.
 
@@ -120,7 +106,7 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
 
     def compute(cases: Cases) -> "DataFrame":
         points = cases[together] if together else None
-        return ratios.compute_ratios(cases.values_by_case[quantity], cases[bases], is_time, points)
+        return ratios.compute_ratios(cases.samples[quantity], cases[bases], is_time, points)
 
     return compute
 

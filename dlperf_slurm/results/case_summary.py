@@ -6,17 +6,16 @@ case at once, so at most one case per process is in memory.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK
-from dlperf_slurm.contract.record import Record
+from dlperf_slurm.contract.record import RankResult, Record
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import (
     COUNT,
     FLAG,
     NUMBER,
-    REPEATED_TEXT,
     SHORT_COUNT,
     TEXT,
     make_frame_of_values,
@@ -39,13 +38,9 @@ MOST_TOGETHER = 256
 # the values of `kind` in the data frame `provenance`
 VERSION, MACHINE, JOB, HOST, DEVICE = "version", "machine", "job", "host", "device"
 
-# the column types of each data frame of a run
+# the column types of the data frames of a run that are made of rows
 FRAMES: Mapping[str, Mapping[str, str]] = {
     "repeats": {column.name: column.dtype for column in REPEATS},
-    "ranks": {
-        "case_id": REPEATED_TEXT, "repeat": SHORT_COUNT, "host": REPEATED_TEXT,
-        "local_rank": SHORT_COUNT, "median_step_seconds": NUMBER,
-    },
     "devices": {
         "case_id": TEXT, "host": TEXT, "local_rank": COUNT, "device_name": TEXT, "ranks": TEXT,
         "repeats": COUNT, "slowest_repeats": COUNT, "slowness": NUMBER,
@@ -64,7 +59,6 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
     "provenance": {
         "case_id": TEXT, "kind": TEXT, "name": TEXT, "value": TEXT, "repeats": SHORT_COUNT,
     },
-    "slowest": {"case_id": REPEATED_TEXT, "seconds": NUMBER},
 }  # fmt: skip
 
 
@@ -156,57 +150,33 @@ def _list_ranks(repeats: Sequence[Outcome]) -> tuple[list[str], bytes]:
     return [*hosts], numpy.concatenate(parts, axis=1).tobytes()
 
 
-@dataclass
-class _Device:
-    """A device over all repeats that used it.
-
-    `slowness` has its ratio to the median rank in each repeat (`Outcome.slowness`),
-    `slowest_repeats` is the number of repeats in which it alone was the slowest, and `rows` has
-    (index of the repeat, index of its rank) for each repeat.
-    """
-
-    name: str
-    ranks: set[int] = field(default_factory=set)
-    slowness: list[float] = field(default_factory=list)
-    slowest_repeats: int = 0
-    rows: list[tuple[int, int]] = field(default_factory=list)
-
-
 def _list_devices(repeats: Sequence[Outcome]) -> list[tuple[object, ...]]:
     """Return a case's rows of the frame `devices`, the slowest device first; [] for one rank.
 
     A device is a (host, local rank). Its slowness is the median over the repeats of its rank's
     median step relative to that of the median rank.
     """
-    devices: dict[tuple[str, int], _Device] = {}
-    case_id = ""
+    rows: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    told: dict[tuple[str, int], list[tuple[RankResult, float, bool]]] = {}
     for number, repeat in enumerate(repeats):
-        slowness = repeat.slowness
-        if repeat.record is None or slowness is None:
+        if repeat.record is None or repeat.slowness is None:
             continue
-        case_id = repeat.case_id
         is_longest = repeat.median_steps == repeat.median_steps.max()
-        is_slowest = (is_longest & (is_longest.sum() == 1)).tolist()
-        for row, (rank, slow, is_last) in enumerate(
-            zip(repeat.record.ranks, slowness.tolist(), is_slowest)
-        ):
-            place = (rank.host, rank.local_rank)
-            device = devices.get(place)
-            if device is None:
-                device = devices[place] = _Device(rank.device_name)
-            device.ranks.add(rank.rank)
-            device.slowness.append(slow)
-            device.slowest_repeats += is_last
-            device.rows.append((number, row))
-    percentiles = _find_percentiles(repeats, {place: one.rows for place, one in devices.items()})
-    slowness = {place: compute_median(device.slowness) for place, device in devices.items()}
-    return [
-        (
-            case_id, *place, device.name, " ".join(map(str, sorted(device.ranks))),
-            len(device.slowness), device.slowest_repeats, slowness[place], *percentiles[place],
-        )
-        for place, device in sorted(devices.items(), key=lambda item: (-slowness[item[0]], item[0]))
-    ]  # fmt: skip
+        is_slowest = is_longest & (is_longest.sum() == 1)
+        own = zip(repeat.record.ranks, repeat.slowness.tolist(), is_slowest.tolist())
+        for row, one in enumerate(own):
+            place = (one[0].host, one[0].local_rank)
+            rows.setdefault(place, []).append((number, row))
+            told.setdefault(place, []).append(one)
+    percentiles = _find_percentiles(repeats, rows)
+    found = []
+    for place, ones in told.items():
+        ranks, slowness, slowest = zip(*ones)
+        numbers = " ".join(map(str, sorted({rank.rank for rank in ranks})))
+        counts = (len(ones), sum(slowest), compute_median(slowness))
+        found.append((*place, ranks[0].device_name, numbers, *counts, *percentiles[place]))
+    found.sort(key=lambda row: (-row[6], *row[:2]))
+    return [(repeats[0].case_id, *row) for row in found]
 
 
 def _find_percentiles(
@@ -294,9 +264,7 @@ def make_run_frames(cases: Sequence[CaseRows]) -> RunFrames:
     from pandas import Categorical, DataFrame
 
     frames = {
-        name: make_frame_of_values(
-            dtypes, [row for case in cases for row in case.rows.get(name, ())]
-        )
+        name: make_frame_of_values(dtypes, [row for case in cases for row in case.rows[name]])
         for name, dtypes in FRAMES.items()
     }
     case_ids = [case.case_id for case in cases]

@@ -31,13 +31,11 @@ if TYPE_CHECKING:
 class Results:
     """The data frames of a run and the results computed from them.
 
-    `samples` has the independent values by case, quantity and block (`results.samples`); `cases`
-    has one row per planned case, including hidden columns; `notes` has the columns case id, scope
-    (which tables print the note) and note.
+    `cases` has one row per planned case, including hidden columns; `notes` has the columns case id,
+    scope (which tables print the note) and note.
     """
 
     frames: RunFrames
-    samples: "Series"
     cases: "DataFrame"
     notes: "DataFrame"
 
@@ -81,7 +79,8 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
     cases = Cases(plan, frames, valid, aggregate_repeats(valid, plan.index))
     counts = valid.groupby("case_id").size()
     cases["repeats_measured"] = counts.reindex(plan.index, fill_value=0)
-    cases["values_measured"] = cases.medians["samples_per_s"]["count"].fillna(0).astype(int)
+    values = cases.samples["samples_per_s"]
+    cases["values_measured"] = [len(values.get(case_id, ())) for case_id in plan.index]
     for column in CASES:
         found = column.compute(cases)
         parts = found.items() if len(column.names) > 1 else [(column.name, found)]
@@ -100,7 +99,7 @@ def analyze_frames(planned: Sequence[PlannedCase], frames: RunFrames) -> Results
         *(row for name in RATIOS for row in notes.describe_ratios(frame, name)),
     ]
     all_notes = concat([frames.notes, DataFrame(added, columns=frames.notes.columns)])
-    return Results(frames, cases.samples, frame, all_notes)
+    return Results(frames, frame, all_notes)
 
 
 def _make_plan(planned: Sequence[PlannedCase]) -> "DataFrame":
@@ -146,21 +145,18 @@ def _join_notes(results: Results) -> "Series":
     """Join the footnotes of each case with "; ", without that in the column `reason`."""
     from pandas import Series
 
-    order = {scope: place for place, scope in enumerate(
+    order: dict[object, int] = {scope: place for place, scope in enumerate(
         (notes.CASE, notes.DOUBT, notes.TABLE, *RATIOS, notes.DATA, notes.USAGE, notes.SCALING,
          notes.LATENCY, notes.GENERATION))}  # fmt: skip
-    reasons = dict(zip(results.cases.index, results.cases.reason))
-    found: dict[str, list[tuple[int, str]]] = {case_id: [] for case_id in reasons}
+    # without duplicates
+    found: dict[str, dict[str, None]] = {case_id: {} for case_id in results.cases.index}
     own = results.notes[results.notes.scope.isin(order)]
-    for case_id, scope, note in zip(own.case_id, own.scope, own.note):
-        found[case_id].append((order[scope], str(note)))
-    texts = {
-        case_id: dict.fromkeys(text for _, text in sorted(rows, key=lambda row: row[0]))
-        for case_id, rows in found.items()
-    }
+    rows = sorted(zip(own.scope.map(order), own.case_id, own.note), key=lambda row: row[0])
+    for _, case_id, note in rows:
+        found[case_id][str(note)] = None
     joined = [
-        "; ".join(text for text in own if text != reasons[case_id])
-        for case_id, own in texts.items()
+        "; ".join(text for text in own if text != reason)
+        for own, reason in zip(found.values(), results.cases.reason)
     ]
     return Series(joined, index=results.cases.index, dtype=TEXT)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Optional, TypeVar
 
 from dlperf_slurm.contract.axes import INFER
@@ -19,12 +20,7 @@ from dlperf_slurm.jobs.manifest import PlannedCase, compute_block
 from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.results.process_pool import map_on_cores
-from dlperf_slurm.stats.median import (
-    Latency,
-    compute_last_medians,
-    compute_latency,
-    compute_median,
-)
+from dlperf_slurm.stats.median import Latency, compute_last_medians, compute_latency, compute_median
 
 Value = TypeVar("Value")
 
@@ -49,10 +45,9 @@ class Outcome:
 
     `rank_step_seconds` are the times of the measured steps, [ranks, steps], in the order of the
     record's ranks; None if none were stored. `sidecars` has the other files that the attempt wrote
-    next to its record. `is_unhealthy`: a node failed its health check. `is_cancelled`: the job was
-    cancelled, before or while the ranks ran. `submitted_at` is the submission time of the job,
-    formatted as in the run's files; empty if unknown. `failed_record` is that of an attempt that
-    failed.
+    next to its record. `is_cancelled`: the job was cancelled, before or while the ranks ran.
+    `submitted_at` is the submission time of the job, formatted as in the run's files; empty if
+    unknown. `failed_record` is that of an attempt that failed.
     """
 
     case_id: str
@@ -61,7 +56,6 @@ class Outcome:
     problem: str
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
     sidecars: Sidecars = NO_SIDECARS
-    is_unhealthy: bool = False
     is_cancelled: bool = False
     submitted_at: str = ""
     failed_record: Optional[Record] = field(default=None, compare=False, repr=False)
@@ -73,6 +67,11 @@ class Outcome:
         The array task was cancelled, is not submitted, or has not ended.
         """
         return self.is_cancelled or self.problem in (NOT_SUBMITTED, NO_RECORD_YET)
+
+    @property
+    def is_unhealthy(self) -> bool:
+        """Whether a node failed its health check."""
+        return self.failed_record is not None and describe_unhealthy(self.failed_record) != ""
 
     @cached_property
     def step_seconds(self) -> tuple[float, ...]:
@@ -158,24 +157,30 @@ class CaseOutcomes:
         return self.case.blocks > 1
 
     def reduce_to_samples(self, values: Sequence[tuple[int, float]]) -> tuple[float, ...]:
-        """Reduce values by repeat to independent samples.
+        """Reduce values, given as (repeat, value), to independent samples.
 
-        `values` are (repeat, value). Without blocks every value is a sample; with blocks, the
-        median of each block (array job).
+        Without blocks every value is a sample; with blocks, the median of each block (array job).
         """
         if not self.has_blocks:
             return tuple(value for _, value in values)
+        return tuple(map(compute_median, self.group_by_block(values)))
+
+    def group_by_block(self, values: Sequence[tuple[int, float]]) -> list[list[float]]:
+        """Group values, given as (repeat, value), by block (array job), in the order of blocks."""
         blocks: dict[int, list[float]] = {}
         for repeat, value in values:
             blocks.setdefault(compute_block(repeat, self.case.blocks), []).append(value)
-        return tuple(compute_median(blocks[block]) for block in sorted(blocks))
+        return [blocks[block] for block in sorted(blocks)]
+
+    @property
+    def rates(self) -> list[tuple[int, float]]:
+        """The throughput of each valid repeat: (repeat, samples/s)."""
+        return [(o.repeat, o.record.samples_per_s) for o in self.outcomes if o.record]
 
     @property
     def units(self) -> tuple[float, ...]:
         """The independent throughputs in samples/s: one per block (array job), or per repeat."""
-        return self.reduce_to_samples(
-            [(o.repeat, o.record.samples_per_s) for o in self.outcomes if o.record]
-        )
+        return self.reduce_to_samples(self.rates)
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -214,42 +219,36 @@ class Attempts:
             return Outcome(
                 case.case_id, repeat, None, "the journal of the run has no entry for this repeat"
             )
-        ordered = sorted(tasks, key=lambda task: task.attempt)
+        ordered = sorted(tasks, key=attrgetter("attempt"))
         outcomes = [self._read_attempt(case, task) for task in ordered]
         return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
 
     def _read_attempt(self, case: PlannedCase, task: RunTask) -> Outcome:
         """Read the outcome of one attempt, which is the array task `task`."""
         found = validate_attempt(self.run, case, task)
-        if found.record is None or found.problem:
-            problem = found.problem or self._explain_absence(task)
-            last_state = self.states.get(task.marker)
-            failures = found.record.failures if found.record else ()
-            is_terminated = any(one.error == TERMINATED for one in failures)
-            if last_state is not None and is_terminated:
-                problem += f": {last_state.state}"
-            is_cancelled = last_state is not None and last_state.state == "CANCELLED"
-            is_unhealthy = found.record is not None and describe_unhealthy(found.record) != ""
+        if found.is_valid:
             return Outcome(
-                *(task.case_id, task.repeat, None, problem),
-                is_unhealthy=is_unhealthy,
-                is_cancelled=is_cancelled and (is_terminated or not found.problem),
-                failed_record=found.record,
+                *(task.case_id, task.repeat, found.record, "", found.step_seconds, found.sidecars),
+                submitted_at=self.submitted.get(task.group_id, ""),
             )
-        return Outcome(
-            *(task.case_id, task.repeat, found.record, "", found.step_seconds, found.sidecars),
-            submitted_at=self.submitted.get(task.group_id, ""),
-        )
-
-    def _explain_absence(self, task: RunTask) -> str:
-        """Say why an attempt has no record: its last state, "not finished" or "not submitted"."""
-        last_state = self.states.get(task.marker)
-        if last_state is not None:
+        last_state, problem = self.states.get(task.marker), found.problem
+        failures = found.record.failures if found.record else ()
+        is_terminated = any(one.error == TERMINATED for one in failures)
+        if last_state is None and not problem:
+            problem = NO_RECORD_YET if task.group_id in self.submitted else NOT_SUBMITTED
+        elif last_state is not None and not problem:
             detail = f" ({last_state.detail})" if last_state.detail else ""
             # the detail may say itself that there is no record
             missing = "" if "no record" in detail else "no record: "
-            return f"{missing}{last_state.state}{detail}"
-        return NO_RECORD_YET if task.group_id in self.submitted else NOT_SUBMITTED
+            problem = f"{missing}{last_state.state}{detail}"
+        elif last_state is not None and is_terminated:
+            problem += f": {last_state.state}"
+        is_cancelled = last_state is not None and last_state.state == "CANCELLED"
+        return Outcome(
+            *(task.case_id, task.repeat, None, problem),
+            is_cancelled=is_cancelled and (is_terminated or not found.problem),
+            failed_record=found.record,
+        )
 
     def gather(self, case: PlannedCase, outcomes: Iterator[Outcome]) -> CaseOutcomes:
         """Take the outcomes of a case's repeats, which come next, from `outcomes`."""
@@ -283,7 +282,12 @@ def find_attempts(run: Run) -> Attempts:
     tasks: dict[tuple[str, int], list[RunTask]] = {}
     for task in run.read_all_tasks():
         tasks.setdefault((task.case_id, task.repeat), []).append(task)
-    return Attempts(run, tasks, states, submitted, _list_skipped(run, tasks))
+    skipped = set()
+    if run.manifest.within_seconds:
+        markers = list_skipped(run.path)
+        last = ((repeat, max(own, key=attrgetter("attempt"))) for repeat, own in tasks.items())
+        skipped = {repeat for repeat, task in last if task.marker in markers}
+    return Attempts(run, tasks, states, submitted, skipped)
 
 
 def collect_outcomes(run: Run) -> list[CaseOutcomes]:
@@ -294,17 +298,3 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
     import_module("numpy")
     outcomes = map_on_cores(lambda one: attempts.read(*one), repeats, WORTH_A_PROCESS)
     return [attempts.gather(case, outcomes) for case in run.manifest.cases]
-
-
-def _list_skipped(
-    run: Run, attempts: Mapping[tuple[str, int], Sequence[RunTask]]
-) -> set[tuple[str, int]]:
-    """List (case id, repeat) of repeats whose last attempt `submit --within` skipped."""
-    if not run.manifest.within_seconds:
-        return set()
-    skipped = list_skipped(run.path)
-    return {
-        repeat
-        for repeat, tasks in attempts.items()
-        if max(tasks, key=lambda task: task.attempt).marker in skipped
-    }

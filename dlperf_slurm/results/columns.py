@@ -3,9 +3,10 @@
 Frames, CSV, Parquet, docs/columns.md and table headers are made from these declarations.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.plain_text import defuse_cell
@@ -37,8 +38,8 @@ THROUGHPUT = "`unit`"
 class Column:
     """The declaration of a data frame column: pandas type `dtype`, `unit` ("" for texts and flags).
 
-    `meaning` describes it in docs/columns.md. `compute` returns the value of one row from an object
-    (`make_frame`); in the frame of cases, the values of all rows from the columns declared before
+    `meaning` describes it in docs/columns.md. `compute` returns the value of one row from a
+    repeat; in the frame of cases, the values of all rows from the columns declared before
     (`results.cases`); in comparisons and histories, the values from another frame
     (`compute_columns`). In the latter two, `bounds` names two more columns with the ends of the 95
     % interval, and `compute` returns a frame [value, low, high, ...] with the columns named in
@@ -77,15 +78,22 @@ class Column:
         return (self.meaning, *(text for text, _ in zip(ends, self.bounds)))
 
 
+def copy_column(name: str, dtype: str, unit: str, meaning: str, **printed: Any) -> Column:
+    """Declare a column that is copied from the frame from which the others are computed.
+
+    `printed` has `header`, `form`, `missing` of Column.
+    """
+    return Column(name, dtype, unit, meaning, itemgetter(name), **printed)
+
+
+def hide_column(name: str, dtype: str, compute: Callable[..., Any], **printed: Any) -> Column:
+    """Declare a column that other columns or tables use, and that is not written to files."""
+    return Column(name, dtype, "", "", compute, published=False, **printed)
+
+
 def with_bounds(name: str) -> tuple[str, str]:
     """Return the names of the columns of an interval's ends: "speedup_low", "speedup_high"."""
     return f"{name}_low", f"{name}_high"
-
-
-def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
-    """Build a data frame with one row per object; each column's `compute` returns its value."""
-    values = [[column.compute(row) for column in columns] for row in rows]
-    return make_frame_of_values({column.name: column.dtype for column in columns}, values)
 
 
 def make_frame_of_values(
@@ -96,19 +104,17 @@ def make_frame_of_values(
     `dtypes` are the pandas types by column name. Columns are built one by one: casting a frame of
     objects takes three times as long.
     """
-    from pandas import DataFrame
+    from pandas import DataFrame, Series, array
 
     cells = zip(*values) if values else repeat(())
-    return DataFrame({name: make_array(dtypes[name], own) for name, own in zip(dtypes, cells)})
-
-
-def make_array(dtype: str, cells: Sequence[object]) -> Any:
-    """Return a pandas array of type `dtype` with the values of a column; None is missing."""
-    from pandas import Series, array
-
-    if dtype not in (TIME, LISTS):
-        return array(cells, dtype=dtype)
-    return cast(Series(cells, dtype=object), dtype)
+    return DataFrame(
+        {
+            name: cast(Series(own, dtype=object), dtype)
+            if dtype in (TIME, LISTS)
+            else array(own, dtype=dtype)
+            for (name, dtype), own in zip(dtypes.items(), cells)
+        }
+    )
 
 
 def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":
@@ -121,11 +127,6 @@ def compute_columns(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame
         for name in column.published_names:
             found[name] = cast(values[name] if column.bounds else values, column.dtype)
     return DataFrame(found)
-
-
-def take_column(name: str) -> "Callable[[DataFrame], Series]":
-    """Return a function that takes a data frame and returns its column `name`."""
-    return lambda frame: frame[name]
 
 
 def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":

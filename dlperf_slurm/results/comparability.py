@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Protocol
 
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.matrix.axes import AXES
@@ -45,21 +44,8 @@ Facts = Mapping[str, Sequence[str]]
 NOT_TOLD = ["none"]
 
 
-class Measured(Protocol):
-    """What measured a run or a case: the version of this tool, and the site's name."""
-
-    @property
-    def tool(self) -> str: ...
-
-    @property
-    def site_name(self) -> str: ...
-
-
 def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
-    """Return why a run has no valid result of a case: "A has no valid result: OOM"; else "".
-
-    `run_name` is the subject of the sentence, such as "A".
-    """
+    """Return why a run has no valid result of a case: "A has no valid result: OOM"; else ""."""
     if outcomes.case.reason:
         return f"{run_name} did not run this case: {outcomes.case.reason}"
     if outcomes.records:
@@ -77,17 +63,30 @@ def find_other_work(a: Facts, b: Facts) -> str:
 
     `a` and `b` are from `list_work`. Repeats of a run that did different work are a difference.
     """
-    differences = []
-    for path in WORK:
+    differences = [
+        _describe_change(path.rpartition(".")[2], a[path], b[path])
+        for path in WORK
         # runs whose own repeats did different work are not comparable either
-        if a[path] != b[path] or len(a[path]) > 1:
-            differences.append(_describe_change(path.rpartition(".")[2], a[path], b[path]))
+        if a[path] != b[path] or len(a[path]) > 1
+    ]
     return f"different workload: {'; '.join(differences)}" if differences else ""
 
 
 def list_provenance(records: Sequence[Record]) -> dict[str, list[str]]:
-    """Return a case's distinct values of each version, machine fact and setting, or "none"."""
-    described = [_describe_provenance(record) for record in records]
+    """Return a case's distinct values of each version, machine fact and setting, or "none".
+
+    Machine facts include the devices and job variables.
+    """
+    described = [
+        {
+            **record.versions,
+            "devices": ", ".join(sorted({rank.device_name for rank in record.ranks})),
+            **_describe_hosts(record),
+            **{path: str(attrgetter(path)(record)) for path in REPORTED_SETTINGS},
+            **{name: record.job.get(name, "") for name in JOB_VARIABLES},
+        }
+        for record in records
+    ]
     return {
         name: _list_distinct(facts.get(name, "") for facts in described)
         for name in dict.fromkeys(name for facts in described for name in facts)
@@ -116,27 +115,13 @@ def describe_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
     return [_describe_change("CPU time that a hypervisor gave to other machines (steal)", *texts)]
 
 
-def describe_tool_changes(a: Measured, b: Measured) -> list[str]:
+def describe_tool_changes(a: tuple[str, str], b: tuple[str, str]) -> list[str]:
     """List how the version of this tool and the site differ: "site old -> new".
 
-    `a` is the earlier run; [] if both are equal.
+    `a` is (version, name of the site) of the earlier run; [] if both are equal.
     """
-    pairs = {
-        "dlperf_slurm": [a.tool, b.tool],
-        "site": [a.site_name, b.site_name],
-    }
-    return [_describe_change(name, [x], [y]) for name, (x, y) in pairs.items() if x != y]
-
-
-def _describe_provenance(record: Record) -> dict[str, str]:
-    """Return by name the versions, devices, host facts, settings and job variables of a record."""
-    return {
-        **record.versions,
-        "devices": ", ".join(sorted({rank.device_name for rank in record.ranks})),
-        **_describe_hosts(record),
-        **{path: str(attrgetter(path)(record)) for path in REPORTED_SETTINGS},
-        **{name: record.job.get(name, "") for name in JOB_VARIABLES},
-    }
+    found = zip(("dlperf_slurm", "site"), a, b)
+    return [_describe_change(name, [x], [y]) for name, x, y in found if x != y]
 
 
 def _describe_hosts(record: Record) -> dict[str, str]:

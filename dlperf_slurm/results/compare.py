@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.contract.axes import INFER
@@ -16,9 +17,8 @@ from dlperf_slurm.results.columns import (
     NUMBER,
     TEXT,
     Column,
-    compute_columns,
+    copy_column,
     make_frame_of_values,
-    take_column,
     with_bounds,
 )
 from dlperf_slurm.results.columns import THROUGHPUT as OWN_UNIT
@@ -118,11 +118,15 @@ def compare_runs(
     """
     margin = margin or limit or DEFAULT_MARGIN
     by_id_a, by_id_b = ({c.case.case_id: c for c in cases} for cases in (cases_a, cases_b))
-    tools = describe_tool_changes(manifest_a, manifest_b)
+    told = [(manifest.tool, manifest.site_name) for manifest in (manifest_a, manifest_b)]
+    tools = describe_tool_changes(*told)
     is_in_sequence = not (manifest_a.is_import or manifest_b.is_import) and any(
         _is_in_sequence(by_id_a[case_id], by_id_b[case_id]) for case_id in {*by_id_a} & {*by_id_b}
     )
-    first_run = "" if is_in_sequence else _find_first_run(manifest_a, manifest_b)
+    run_ids, first_run = (manifest_a.run_id, manifest_b.run_id), ""
+    is_interleaved = len({*run_ids}) == 2 and {*manifest_a.interleaved} == {*run_ids}
+    if is_interleaved and not is_in_sequence:
+        first_run = "A" if manifest_a.interleaved[0] == run_ids[0] else "B"
     rows = [
         row
         for case_id in {**by_id_a, **by_id_b}
@@ -134,13 +138,6 @@ def compare_runs(
     return RunComparison(
         manifest_a, manifest_b, limit, margin, decided, hardware_a, hardware_b, is_in_sequence
     )
-
-
-def _find_first_run(a: Manifest, b: Manifest) -> str:
-    """Return "A" or "B", whichever of two interleaved runs came first, or "" if not interleaved."""
-    if a.run_id == b.run_id or {*a.interleaved} != {a.run_id, b.run_id}:
-        return ""
-    return "A" if a.interleaved[0] == a.run_id else "B"
 
 
 def _is_in_sequence(a: CaseOutcomes, b: CaseOutcomes) -> bool:
@@ -178,9 +175,12 @@ def _list_pairs(
         reason = explain_absence("A", a) or explain_absence("B", b)
         reason = reason or find_other_work(list_work(a.records), list_work(b.records))
     if a and b and first_run and not reason:
-        common = _keep_common_repeats(a, b)
-        if common[0].records:
-            a, b = common
+        common = {number for number, _ in a.rates} & {number for number, _ in b.rates}
+        if common:
+            a, b = (
+                replace(case, outcomes=tuple(o for o in case.outcomes if o.repeat in common))
+                for case in (a, b)
+            )
         else:
             reason = "no repeat is valid in both runs"
     quantities = [THROUGHPUT]
@@ -196,16 +196,6 @@ def _list_pairs(
         yield (*identity, quantity, counted, *samples, reason, changes, first_run)
 
 
-def _keep_common_repeats(a: CaseOutcomes, b: CaseOutcomes) -> tuple[CaseOutcomes, CaseOutcomes]:
-    """Return both outcomes of a case with only the repeats that are valid in both runs."""
-    common = {o.repeat for o in a.outcomes if o.record} & {o.repeat for o in b.outcomes if o.record}
-    one, other = (
-        replace(case, outcomes=tuple(o for o in case.outcomes if o.repeat in common))
-        for case in (a, b)
-    )
-    return one, other
-
-
 def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
     """Return the samples of a quantity, THROUGHPUT (samples/s) or MEAN_LATENCY (seconds).
 
@@ -213,7 +203,7 @@ def list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
     """
     if quantity == THROUGHPUT:
         return outcomes.units
-    measured = [(o.repeat, o.latencies.get("latency")) for o in outcomes.outcomes]
+    measured = ((o.repeat, o.latencies.get("latency")) for o in outcomes.outcomes)
     return outcomes.reduce_to_samples([(repeat, one.mean) for repeat, one in measured if one])
 
 
@@ -299,7 +289,7 @@ def _explain(verdict: Verdict, counts: str, limit: Optional[float]) -> str:
 def share_case_column(name: str) -> Column:
     """Return a column of CASES without its interval, for another frame that has its name."""
     column = next(column for column in CASES if column.name == name)
-    return replace(column, compute=take_column(name), bounds=(), extremes=(), hidden=())
+    return replace(column, compute=itemgetter(name), bounds=(), extremes=(), hidden=())
 
 
 def declare_speed_ratio(meaning: str) -> Column:
@@ -317,8 +307,7 @@ def _find_medians(pairs: "DataFrame", samples: "Series") -> "Series":
 
 COMPARISON: tuple[Column, ...] = (
     *map(share_case_column, list(IDENTITY)[:-1]),
-    Column("quantity", TEXT, "", "what is compared: throughput or mean latency",
-        take_column("quantity")),
+    copy_column("quantity", TEXT, "", "what is compared: throughput or mean latency"),
     Column("unit", TEXT, "", "unit of both medians",
         lambda pairs: pairs.unit.mask(pairs.quantity == MEAN_LATENCY, "ms")),
     Column("median_a", NUMBER, OWN_UNIT, "median over the valid repeats of run A",
@@ -331,22 +320,15 @@ COMPARISON: tuple[Column, ...] = (
         lambda pairs: pairs.samples_b.map(len)),
     declare_speed_ratio("speed of B divided by speed of A; below 1, B is slower, also for "
         "latencies"),
-    Column("p_value", NUMBER, "", "p-value of the test for any difference, adjusted for all "
-        "comparisons (Holm)", take_column("p_value")),
-    Column("verdict", TEXT, "", "speed of B compared with A: faster, slower, equivalent, "
-        "undecided, not comparable",
-        take_column("verdict")),
-    Column("deciding_repeats", COUNT, "repeats", "approximate number of repeats of each run that a "
-        "verdict needs; missing if there is a verdict, or if no number of repeats would give one",
-        take_column("deciding_repeats")),
-    Column("reason", TEXT, "", "why there is no verdict, or what is needed for one; empty if "
-        "there is a verdict", take_column("reason")),
+    copy_column("p_value", NUMBER, "", "p-value of the test for any difference, adjusted for all "
+        "comparisons (Holm)"),
+    copy_column("verdict", TEXT, "", "speed of B compared with A: faster, slower, equivalent, "
+        "undecided, not comparable"),
+    copy_column("deciding_repeats", COUNT, "repeats", "approximate number of repeats of each run "
+        "that a verdict needs; missing if there is a verdict, or if no number of repeats would "
+        "give one"),
+    copy_column("reason", TEXT, "", "why there is no verdict, or what is needed for one; empty if "
+        "there is a verdict"),
     Column("changes", TEXT, "", "what else differs between the runs, besides the speed; joined by "
-        "semicolons",
-        lambda pairs: pairs.changes.map("; ".join)),
+        "semicolons", lambda pairs: pairs.changes.map("; ".join)),
 )  # fmt: skip
-
-
-def make_comparison_frame(compared: RunComparison) -> "DataFrame":
-    """Build the data frame to write to files: one row per quantity of each case of either run."""
-    return compute_columns(COMPARISON, compared.pairs)

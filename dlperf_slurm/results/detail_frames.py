@@ -1,10 +1,8 @@
 """Outcomes -> the data frames of ranks and of steps."""
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any
 
-from dlperf_slurm.contract.record import RankResult
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import (
     COUNT,
@@ -13,7 +11,8 @@ from dlperf_slurm.results.columns import (
     SHORT_COUNT,
     TEXT,
     Column,
-    make_frame,
+    copy_column,
+    make_frame_of_values,
 )
 from dlperf_slurm.results.repeats import REPEATS
 
@@ -23,50 +22,37 @@ if TYPE_CHECKING:
 CASE_MEANING, REPEAT_MEANING = (column.meaning for column in REPEATS[:2])
 
 
-class _Rank(NamedTuple):
-    """A rank of a valid repeat, from which a row of the data frame of ranks is computed."""
-
-    outcome: Outcome
-    result: RankResult
-    median_step_seconds: Optional[float]
-
-
+# `_list_ranks` has the values in this order
 RANKS: tuple[Column, ...] = (
-    Column("case_id", TEXT, "", CASE_MEANING, attrgetter("outcome.case_id")),
-    Column("repeat", COUNT, "", REPEAT_MEANING, attrgetter("outcome.repeat")),
-    Column("rank", COUNT, "", "MPI rank, from 0", attrgetter("result.rank")),
-    Column("local_rank", COUNT, "", "index of the rank on its host, from 0",
-        attrgetter("result.local_rank")),
-    Column("host", TEXT, "", "host of the rank", attrgetter("result.host")),
-    Column("device_name", TEXT, "", "device of the rank", attrgetter("result.device_name")),
-    Column("window_seconds", NUMBER, "s", "time of all measured steps together",
-        attrgetter("result.window_seconds")),
-    Column("data_wait_seconds", NUMBER, "s", "time spent waiting for data during the "
-        "measured steps",
-        attrgetter("result.data_wait_seconds")),
-    Column("median_step_seconds", NUMBER, "s", "median time of the measured steps; missing for "
-        "imported logs",
-        attrgetter("median_step_seconds")),
-    Column("peak_memory_bytes", COUNT, "B", "peak memory of the rank",
-        lambda row: row.result.peak_memory_bytes or None),
-    Column("final_loss", NUMBER, "", "loss after the last step",
-        attrgetter("result.final_loss")),
+    copy_column("case_id", TEXT, "", CASE_MEANING),
+    copy_column("repeat", COUNT, "", REPEAT_MEANING),
+    copy_column("rank", COUNT, "", "MPI rank, from 0"),
+    copy_column("local_rank", COUNT, "", "index of the rank on its host, from 0"),
+    copy_column("host", TEXT, "", "host of the rank"),
+    copy_column("device_name", TEXT, "", "device of the rank"),
+    copy_column("window_seconds", NUMBER, "s", "time of all measured steps together"),
+    copy_column("data_wait_seconds", NUMBER, "s", "time spent waiting for data during the "
+        "measured steps"),
+    copy_column("median_step_seconds", NUMBER, "s", "median time of the measured steps; missing "
+        "for imported logs"),
+    copy_column("peak_memory_bytes", COUNT, "B", "peak memory of the rank"),
+    copy_column("final_loss", NUMBER, "", "loss after the last step"),
 )  # fmt: skip
 
 # filled from whole arrays by `make_step_frame`
-STEPS: tuple[Column, ...] = tuple(
-    Column(name, dtype, unit, meaning, attrgetter(name)) for name, dtype, unit, meaning in (
-        ("case_id", REPEATED_TEXT, "", CASE_MEANING),
-        ("repeat", SHORT_COUNT, "", REPEAT_MEANING),
-        ("rank", SHORT_COUNT, "", "MPI rank, from 0"),
-        ("step", SHORT_COUNT, "", "measured step, from 1"),
-        ("seconds", NUMBER, "s", "time of the step, by the clock in `clock` of the repeats"),
-    ))  # fmt: skip
+STEPS: tuple[Column, ...] = (
+    copy_column("case_id", REPEATED_TEXT, "", CASE_MEANING),
+    copy_column("repeat", SHORT_COUNT, "", REPEAT_MEANING),
+    copy_column("rank", SHORT_COUNT, "", "MPI rank, from 0"),
+    copy_column("step", SHORT_COUNT, "", "measured step, from 1"),
+    copy_column("seconds", NUMBER, "s", "time of the step, by the clock in `clock` of the repeats"),
+)
 
 
 def make_rank_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
     """Build the data frame with one row per rank of each valid repeat."""
-    return make_frame(RANKS, (row for c in cases for o in c.outcomes for row in _list_ranks(o)))
+    rows = [row for case in cases for outcome in case.outcomes for row in _list_ranks(outcome)]
+    return make_frame_of_values({column.name: column.dtype for column in RANKS}, rows)
 
 
 def make_step_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
@@ -106,13 +92,17 @@ def _join(arrays: Sequence[Any], dtype: str) -> Any:
     return numpy.concatenate([numpy.empty(0, dtype), *arrays], dtype=dtype)
 
 
-def _list_ranks(outcome: Outcome) -> Iterator[_Rank]:
-    """Yield the ranks of a repeat, each with its median step time; none without a valid record."""
+def _list_ranks(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    """Yield the values of RANKS for each rank of a repeat; none without a valid record."""
     if outcome.record is None:
         return
     import numpy
 
     seconds, results = outcome.rank_step_seconds, outcome.record.ranks
     medians = [None] * len(results) if seconds is None else numpy.median(seconds, axis=1).tolist()
-    for result, median in zip(results, medians):
-        yield _Rank(outcome, result, median)
+    for rank, median in zip(results, medians):
+        yield (
+            *(outcome.case_id, outcome.repeat, rank.rank, rank.local_rank, rank.host),
+            *(rank.device_name, rank.window_seconds, rank.data_wait_seconds, median),
+            *(rank.peak_memory_bytes or None, rank.final_loss),
+        )

@@ -1,19 +1,14 @@
 """A plan and the spread of earlier runs -> the slowdowns that its repeats can detect."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Optional
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Optional
 
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.results.cache import evict_entries, load_entry, store_entry
 from dlperf_slurm.results.significance import choose_test
 from dlperf_slurm.stats.median import compute_median
-from dlperf_slurm.stats.power import (
-    POWER,
-    compute_detectable_slowdown,
-    compute_power,
-    pool_spreads,
-)
+from dlperf_slurm.stats.power import POWER, compute_detectable_slowdown, compute_power, pool_spreads
 from dlperf_slurm.version import __version__
 
 # the slowdown whose probability of detection (power) is reported
@@ -28,25 +23,15 @@ POWERS = "power"
 MOST_RESULTS = 1000
 
 
-class PlannedRepeats(NamedTuple):
-    """A planned case with its number of independent samples; `unit` is "repeat" or "block".
-
-    A block is one of several array jobs over which the repeats are spread; its sample is their
-    median.
-    """
-
-    case_id: str
-    number: int
-    unit: str
-
-
 def describe_power(
-    planned: Sequence[PlannedRepeats],
+    planned: Mapping[str, tuple[int, str]],
     measured: Iterable[tuple[str, Sequence[float]]],
     is_paired: bool = False,
 ) -> list[str]:
     """Describe which slowdown a comparison of two runs would detect, one line per repeat count.
 
+    `planned` has (number, "repeat" or "block") of the independent samples by case id: a block is
+    one of several array jobs over which repeats are spread, whose sample is their median.
     `measured` has pairs of case id and samples, of earlier runs on the same site. The spread is the
     median over the planned cases among them; without any, typical spreads are assumed. With
     `is_paired`, the two runs are interleaved.
@@ -55,35 +40,37 @@ def describe_power(
     for case_id, samples in measured:
         if len(samples) > 1:
             earlier.setdefault(case_id, []).append(samples)
-    return [
-        _describe_cases(
-            [case for case in planned if (case.number, case.unit) == (count, unit)],
-            earlier,
-            is_paired,
-        )
-        for count, unit in dict.fromkeys((case.number, case.unit) for case in planned)
-    ]
+    lines = []
+    for count, unit in dict.fromkeys(planned.values()):
+        case_ids = [case_id for case_id, own in planned.items() if own == (count, unit)]
+        known = [earlier[case_id] for case_id in case_ids if case_id in earlier]
+        lines.append(_describe_cases(count, unit, len(case_ids), known, is_paired))
+    return lines
 
 
 def _describe_cases(
-    cases: Sequence[PlannedRepeats], earlier: dict[str, list[Sequence[float]]], is_paired: bool
+    count: int,
+    unit: str,
+    cases: int,
+    known: Sequence[Sequence[Sequence[float]]],
+    is_paired: bool,
 ) -> str:
-    """Describe which slowdown is detectable for cases with equal numbers of samples.
+    """Describe which slowdown is detectable for a number of cases with `count` samples each.
 
-    `earlier` has samples of earlier runs by case id, from which the spread is estimated.
+    `known` has for each of them that earlier runs measured its samples in each of these runs, from
+    which the spread is estimated.
     """
-    count, what = cases[0].number, count_things(cases[0].number, cases[0].unit)
-    needed = choose_test(is_paired).count_needed_values(tests=len(cases))
+    what = count_things(count, unit)
+    needed = choose_test(is_paired).count_needed_values(tests=cases)
     comparison = "comparison of two interleaved runs" if is_paired else "comparison of two runs"
     if count < needed:
         return (
             f"{what}: too few to detect any slowdown of {_describe_count(cases)}; at least "
             f"{needed} are needed"
         )
-    known = {case.case_id: earlier[case.case_id] for case in cases if case.case_id in earlier}
     if known:
-        spread = compute_median([pool_spreads(runs) for runs in known.values()])
-        runs = sum(map(len, known.values()))
+        spread = compute_median([*map(pool_spreads, known)])
+        runs = sum(map(len, known))
         source = f"variation {100 * spread:.1f} % (from {runs} earlier runs)"
         detection = _describe_detection(count, spread, cases, is_paired)
         return f"{what}, {source}: a {comparison} like this one {detection}"
@@ -97,15 +84,13 @@ def _describe_cases(
     )
 
 
-def _describe_detection(
-    count: int, spread: float, cases: Sequence[PlannedRepeats], is_paired: bool
-) -> str:
+def _describe_detection(count: int, spread: float, cases: int, is_paired: bool) -> str:
     """Describe how probably the slowdown SLOWDOWN is detected, and which one surely.
 
     "Surely" is with the probability POWER. Each of `cases` has `count` samples with the same
     relative `spread`; `is_paired`: the two runs are interleaved.
     """
-    chance, least = get_power(count, spread, SLOWDOWN, len(cases), is_paired)
+    chance, least = get_power(count, spread, SLOWDOWN, cases, is_paired)
     return (
         f"detects a slowdown of {_describe_count(cases)} by {100 * SLOWDOWN:.0f} % with a "
         f"probability of {100 * chance:.0f} %, and by {100 * least:.1f} % with a probability of "
@@ -113,9 +98,9 @@ def _describe_detection(
     )
 
 
-def _describe_count(cases: Sequence[PlannedRepeats]) -> str:
+def _describe_count(cases: int) -> str:
     """Return "the case", or "one of 12 cases", for use in a sentence."""
-    return "the case" if len(cases) == 1 else f"one of {len(cases)} cases"
+    return "the case" if cases == 1 else f"one of {cases} cases"
 
 
 def get_power(

@@ -19,17 +19,8 @@ from dlperf_slurm.stats.median import compute_median
 # only the newest runs are read: a results folder may have thousands
 MOST_RUNS = 10
 # fields of a case that must be equal for times to be comparable
-_LIKE = (
-    "model",
-    "model_parameters",
-    "device",
-    "warmup_steps",
-    "measured_steps",
-    "min_warmup_seconds",
-    "min_measured_seconds",
-    "training",
-    "axes",
-)
+_LIKE = ("model", "model_parameters", "device", "warmup_steps", "measured_steps",
+    "min_warmup_seconds", "min_measured_seconds", "training", "axes")  # fmt: skip
 
 
 def get_task_seconds(plan: Plan, site_name: str, results_dir: Path) -> dict[str, float]:

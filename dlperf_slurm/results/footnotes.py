@@ -44,22 +44,13 @@ class Footnotes:
 
 
 def _merge(form: str, notes: Sequence[Note]) -> str:
-    """Return the text of notes that share a number: all subjects, and the range of each figure."""
+    """Return the text of notes that share a number: all subjects, and each figure or its range."""
     templates = [note for note in notes if isinstance(note, FootnoteTemplate)]
     if not templates:
         return form
     subjects = "; ".join(dict.fromkeys(note.subject for note in templates if note.subject))
-    text = _fill_in(form, [note.figures for note in templates])
-    return f"{subjects}: {text}" if subjects else text
-
-
-def _fill_in(form: str, rows: Sequence[tuple[float, ...]]) -> str:
-    """Format a text with numbers, or ranges ("5 to 15").
-
-    `rows[i][j]` is the number in field j of footnote i.
-    """
-    columns = iter(zip(*rows))
-    text = ""
+    text = f"{subjects}: " if subjects else ""
+    columns = iter(zip(*(note.figures for note in templates)))
     for literal, _, spec, _ in Formatter().parse(form):
         text += literal
         if spec is not None:

@@ -4,7 +4,7 @@ Other processes on the host and steal time of a hypervisor are reported separate
 cause the latter, because all processes of a virtual machine share one CPU allowance.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.host_noise import MIN_STOLEN_SHARE, CpuUse, HostNoise
@@ -15,16 +15,15 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostNoise]:
-    """Yield what each host of these repeats recorded about other users' processes."""
-    for outcome in outcomes:
-        if outcome.sidecars.noise is not None:
-            yield from outcome.sidecars.noise.hosts
+def list_hosts(outcome: Outcome) -> Sequence[HostNoise]:
+    """Return what each host of a repeat recorded about other users' processes."""
+    noise = outcome.sidecars.noise
+    return noise.hosts if noise else ()
 
 
 def find_worst(outcome: Outcome) -> Optional[CpuUse]:
     """Return the CPU use of the host where processes of others used most; None if unknown."""
-    uses = [use for host in list_hosts([outcome]) for use in host.window]
+    uses = [use for host in list_hosts(outcome) for use in host.window]
     return max(uses, key=lambda use: use.other_share, default=None)
 
 
@@ -36,19 +35,14 @@ def is_noisy(outcome: Outcome) -> bool:
     if outcome.record is None:
         return False
     worst = find_worst(outcome)
-    has_other_processes = worst is not None and worst.has_other_processes
-    return (
-        has_other_processes
-        or bool(list_gpu_users(outcome))
-        or outcome.record.stolen_share >= MIN_STOLEN_SHARE
-    )
+    is_beside = (worst is not None and worst.has_other_processes) or list_gpu_users(outcome)
+    return bool(is_beside) or outcome.record.stolen_share >= MIN_STOLEN_SHARE
 
 
 def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
     """Yield notes on other users' processes, steal time and earlier GPU users in valid repeats."""
     valid = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
-    worst = [use for use in map(find_worst, valid) if use is not None]
-    beside = [use for use in worst if use.has_other_processes]
+    beside = [use for use in map(find_worst, valid) if use and use.has_other_processes]
     if beside:
         most = max(beside, key=lambda use: use.other_share)
         yield FootnoteTemplate(
@@ -86,7 +80,7 @@ def _describe_stolen(
 
 def _describe_gpus(valid: Sequence[Outcome]) -> Iterator[Note]:
     """Yield texts on who used the GPUs before the measurement, and why clocks were throttled."""
-    for host in dict.fromkeys(list_hosts(valid)):
+    for host in dict.fromkeys(host for outcome in valid for host in list_hosts(outcome)):
         for gpu in host.gpus:
             where = f"GPU {gpu.device} of {host.host}"
             if gpu.other_processes:
@@ -106,15 +100,12 @@ def list_other_processes(outcome: Outcome) -> Optional[str]:
 
 def list_gpu_users(outcome: Outcome) -> list[str]:
     """Return the names of processes that used the GPUs of a repeat before it started."""
-    return [name for host in list_hosts([outcome]) for gpu in host.gpus
+    return [name for host in list_hosts(outcome) for gpu in host.gpus
         for name in gpu.other_processes]  # fmt: skip
 
 
 def make_banner(repeats: "DataFrame") -> str:
-    """Return a one-line warning about other users of a run's machines; "" if there were none.
-
-    `repeats` is the data frame of repeats.
-    """
+    """Return a one-line warning about other users of a run's machines; "" if there were none."""
     noisy = repeats[repeats.is_noisy.fillna(False)]
     if noisy.empty:
         return ""
@@ -143,18 +134,10 @@ def list_disturbed_repeats(repeats: "DataFrame") -> list[str]:
 
     The lines are for the user's terminal alone: reports, which are sent on, do not name them.
     """
-    noisy = repeats[
-        (repeats.other_processes.fillna("") != "") | (repeats.gpu_users.fillna("") != "")
-    ]
-    return [
-        f"{case_id} repeat {repeat}: "
-        + "; ".join(
-            filter(None, (on_cpus, on_gpus and f"on GPUs: {', '.join(on_gpus.splitlines())}"))
-        )
-        for case_id, repeat, on_cpus, on_gpus in zip(
-            noisy.case_id,
-            noisy.repeat,
-            noisy.other_processes.fillna(""),
-            noisy.gpu_users.fillna(""),
-        )
-    ]
+    users = (repeats[name].fillna("") for name in ("other_processes", "gpu_users"))
+    found = []
+    for case_id, repeat, on_cpus, on_gpus in zip(repeats.case_id, repeats.repeat, *users):
+        names = [f"on GPUs: {', '.join(on_gpus.splitlines())}"] if on_gpus else []
+        if others := "; ".join(filter(None, (on_cpus, *names))):
+            found.append(f"{case_id} repeat {repeat}: {others}")
+    return found

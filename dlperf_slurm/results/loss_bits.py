@@ -73,12 +73,8 @@ def is_deterministic(record: Record) -> bool:
 
 
 def _list_software(record: Record) -> frozenset[tuple[str, str]]:
-    of_platform = {
-        name: value
-        for name, value in record.platform.items()
-        if name in _SOFTWARE or name.startswith("env.")
-    }
-    facts = {**of_platform, **record.versions}
+    names = [name for name in record.platform if name in _SOFTWARE or name.startswith("env.")]
+    facts = {**{name: record.platform[name] for name in names}, **record.versions}
     return frozenset((name, facts[name]) for name in facts if name not in NOT_COMPARED)
 
 

@@ -8,7 +8,7 @@ from typing import Optional
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.history.node_facts import get_node_name
+from dlperf_slurm.results.history.nodes import get_node_name
 from dlperf_slurm.results.provenance import NOT_COMPARED, OF_RUN, list_hosts, quote
 
 # facts by which nodes are of one kind; all other facts are compared within a kind
@@ -52,13 +52,14 @@ def read_node_facts(runs: Iterable[tuple[Manifest, Sequence[CaseOutcomes]]]) -> 
     missing facts mean nothing.
     """
     found: dict[Scope, dict[str, dict[str, str]]] = {}
-    told = [
-        (manifest.run_id, outcome.record or outcome.failed_record, outcome.record is not None)
+    records = [
+        (outcome.record is not None, record.ended_at, manifest.run_id, record)
         for manifest, cases in runs
         for case in cases
         for outcome in case.outcomes
+        for record in [outcome.record or outcome.failed_record]
+        if record
     ]
-    records = [(valid, record.ended_at, run_id, record) for run_id, record, valid in told if record]
     for is_valid, _, run_id, record in sorted(records, key=lambda one: one[:2]):
         for node, facts in _list_nodes(record):
             for name, value in {**facts, **_list_troubles(record, node)}.items():

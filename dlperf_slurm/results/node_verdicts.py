@@ -1,15 +1,16 @@
 """The outcomes of a sweep -> a verdict on each node, such as good, slow or failed."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional
+from math import nan
+from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.manifest import Manifest, get_node
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import LISTS, NUMBER, TEXT, make_frame_of_values
-from dlperf_slurm.results.history.node_facts import group_comparable_nodes
+from dlperf_slurm.results.history.nodes import group_comparable_nodes
 from dlperf_slurm.results.loss_bits import BitVerdicts, compare_bits
 from dlperf_slurm.results.node_differences import (
     NodeDifference,
@@ -35,20 +36,9 @@ ABSENT = "not available"
 LEAST_EFFECT = 0.02
 ALL_REDUCE = "all-reduce"
 THROUGHPUT = "throughput"
-# name -> the figure of a record with its peaks, or nan; a larger one is faster
-FIGURES: Mapping[str, Callable[[Record, Any], float]] = {
-    THROUGHPUT: lambda record, peaks: record.samples_per_s,
-    "matrix products": lambda record, peaks: _take_slowest(
-        device.flops_per_s for device in peaks.devices
-    ),
-    "memory copies": lambda record, peaks: _take_slowest(
-        device.copied_bytes_per_s for device in peaks.devices
-    ),
-    # the first all-reduce has the size of the gradients
-    ALL_REDUCE: lambda record, peaks: _take_slowest(
-        one.byte_count / one.seconds for one in peaks.all_reduce[:1]
-    ),
-}
+PRODUCTS = "matrix products"
+COPIES = "memory copies"
+FIGURES = (THROUGHPUT, PRODUCTS, COPIES, ALL_REDUCE)
 
 # A row per node: `effects` has a NodeEffect for each of `NodeVerdicts.figures`.
 NODES: dict[str, str] = {
@@ -102,11 +92,11 @@ def judge_nodes(
     for index, node in enumerate(manifest.nodes):
         alike.setdefault(kinds.get(node, ""), []).append(index)
     parts = [[rows[index] for index in own] for rows in figures.values() for own in alike.values()]
-    found = iter(compute_node_effects(parts, least_effect))
     # by node and figure
     effects: list[list[NodeEffect]] = [[] for _ in manifest.nodes]
-    for own in [*alike.values()] * len(figures):
-        for index, effect in zip(own, next(found)):
+    of_parts = compute_node_effects(parts, least_effect)
+    for own, found in zip([*alike.values()] * len(figures), of_parts):
+        for index, effect in zip(own, found):
             effects[index].append(effect)
     rows: list[tuple[Any, ...]] = []
     apart = _find_apart(manifest, measured)
@@ -173,22 +163,22 @@ def _find_apart(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> set[str]:
 
 
 def list_figures(
-    manifest: Manifest, cases: Sequence[CaseOutcomes], names: Sequence[str] = tuple(FIGURES)
+    manifest: Manifest, cases: Sequence[CaseOutcomes], names: Sequence[str] = FIGURES
 ) -> dict[str, list[list[float]]]:
     """Return the values [nodes, blocks] of each figure by name; nan for a missing repeat.
 
-    The figures are those of `names` (keys of FIGURES) that any repeat has, with the case id before
+    The figures are those of `names` (of FIGURES) that any repeat has, with the case id before
     the name if there are several cases.
     """
     found: dict[str, list[list[float]]] = {}
     for case in cases:
-        by_repeat = {outcome.repeat: outcome for outcome in case.outcomes}
+        known = {outcome.repeat: _find_figures(outcome) for outcome in case.outcomes}
         prefix = f"{case.case.case_id}: " if len(cases) > 1 else ""
         count = len(manifest.nodes)
         blocks = range(-(-case.case.repeats // count))
         for name in names:
             values = [
-                [_get_figure(by_repeat.get(block * count + node + 1), name) for block in blocks]
+                [known.get(block * count + node + 1, {}).get(name, nan) for block in blocks]
                 for node in range(count)
             ]
             if any(value == value for row in values for value in row):
@@ -196,15 +186,17 @@ def list_figures(
     return found
 
 
-def _get_figure(outcome: Optional[Outcome], name: str) -> float:
-    record = outcome and outcome.record
-    if not (outcome and record and (name == THROUGHPUT or outcome.sidecars.peaks)):
-        return float("nan")
-    return FIGURES[name](record, outcome.sidecars.peaks)
-
-
-def _take_slowest(rates: Iterable[float]) -> float:
-    return min((rate for rate in rates if rate > 0), default=float("nan"))
+def _find_figures(outcome: Outcome) -> dict[str, float]:
+    """Return the known FIGURES of a repeat by name; a larger one is faster."""
+    record, peaks = outcome.record, outcome.sidecars.peaks
+    rates = {THROUGHPUT: [record.samples_per_s] if record else []}
+    if record and peaks:
+        rates[PRODUCTS] = [device.flops_per_s for device in peaks.devices]
+        rates[COPIES] = [device.copied_bytes_per_s for device in peaks.devices]
+        # the first all-reduce has the size of the gradients
+        rates[ALL_REDUCE] = [one.byte_count / one.seconds for one in peaks.all_reduce[:1]]
+    known = {name: [rate for rate in own if rate > 0] for name, own in rates.items()}
+    return {name: min(own) for name, own in known.items() if own}
 
 
 def decide_verdict(

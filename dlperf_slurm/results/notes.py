@@ -4,9 +4,10 @@ A table prints the notes of the scopes that it declares as footnotes. Notes on m
 are made where records are read; all others are computed from data frames.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import FootnoteTemplate, Note
 from dlperf_slurm.results.ratios import count_needed_repeats
@@ -67,103 +68,87 @@ def list_case_notes(outcomes: CaseOutcomes, doubts: Iterable[Note]) -> list[Note
 
 def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
     """Yield each distinct reason why peak FLOP/s or bandwidth of a device could not be measured."""
-    found = [o.sidecars.peaks for o in outcomes.outcomes if o.record and o.sidecars.peaks]
+    found = [one.sidecars.peaks for one in outcomes.outcomes if one.sidecars.peaks]
     for problem in dict.fromkeys(d.problem for peaks in found for d in peaks.devices if d.problem):
         yield f"peak performance of the device not measured: {problem}"
 
 
-def _describe_case(outcomes: CaseOutcomes) -> list[Note]:
-    """List the notes of the scope CASE: the reason of a case that was left out, or its problems."""
-    case = outcomes.case
-    if case.reason:
-        return [*case.notes, case.reason]
-    return [
-        *case.notes,
-        *_describe_skipped(outcomes),
-        *_describe_problems(outcomes),
-        *_describe_batch_trials(outcomes),
-        *_describe_publisher(outcomes),
-        *_describe_printed(outcomes),
-    ]
+def _describe_case(outcomes: CaseOutcomes) -> Iterator[Note]:
+    """Yield the notes of the scope CASE: why a case was left out, or problems of its repeats."""
+    yield from outcomes.case.notes
+    if outcomes.case.reason:
+        yield outcomes.case.reason
+    if outcomes.skipped_repeats:
+        yield (
+            f"{outcomes.skipped_repeats} of {outcomes.case.repeats} repeats were not run, as the "
+            "time limit set by --within had passed; to run them: `retry`"
+        )
+    yield from _describe_problems(outcomes)
+    yield from _describe_batch_trials(outcomes)
+    yield from _describe_publisher(outcomes.records)
+    yield from _describe_printed(outcomes.records)
 
 
-def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
-    """Return a note on repeats not run because `submit --within` ran out of time; [] if none."""
-    if not outcomes.skipped_repeats:
-        return []
-    return [
-        f"{outcomes.skipped_repeats} of {outcomes.case.repeats} repeats were not run, as the time "
-        "limit set by --within had passed; to run them: `retry`"
-    ]
-
-
-def _describe_problems(outcomes: CaseOutcomes) -> list[Note]:
-    """Return a note on each distinct problem of a case, with the repeats that had it."""
+def _describe_problems(outcomes: CaseOutcomes) -> Iterator[Note]:
+    """Yield a note on each distinct problem of a case, with the repeats that had it."""
     repeats: dict[str, list[str]] = {}
     for outcome in outcomes.outcomes:
         if outcome.problem:
             repeats.setdefault(outcome.problem, []).append(str(outcome.repeat))
-    return [
-        FootnoteTemplate(
-            problem.replace("{", "{{").replace("}", "}}"),
-            subject=f"{outcomes.case.case_id} repeat {', '.join(numbers)}",
-        )
-        for problem, numbers in repeats.items()
-    ]
+    for problem, numbers in repeats.items():
+        form = problem.replace("{", "{{").replace("}", "}}")
+        subject = f"{outcomes.case.case_id} repeat {', '.join(numbers)}"
+        yield FootnoteTemplate(form, subject=subject)
 
 
-def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
-    """Return a note on each batch size of a ladder that ran out of memory, in DLPerf's wording.
+def _describe_batch_trials(outcomes: CaseOutcomes) -> Iterator[str]:
+    """Yield a note on each batch size of a ladder that ran out of memory, in DLPerf's wording.
 
     A ladder is a list of batch sizes to try, the largest first. A search for the largest size gives
     no notes: many sizes are expected to fail there.
     """
     case, axes = outcomes.case, outcomes.case.axes
-    if not axes.batch_ladder:
-        return []
     sizes = {
         trial.batch_size_per_device
         for record in outcomes.records
         for trial in record.batch_trials
-        if trial.is_out_of_memory
+        if axes.batch_ladder and trial.is_out_of_memory
     }
-    return [
-        f"{axes.framework} {case.model} {axes.topology} {axes.precision}: batch size {size}: "
-        "out of memory"
-        for size in sorted(sizes, reverse=True)
-    ]
+    for size in sorted(sizes, reverse=True):
+        yield (
+            f"{axes.framework} {case.model} {axes.topology} {axes.precision}: batch size {size}: "
+            "out of memory"
+        )
 
 
-def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
-    """Return a note on how a log's throughput differs from that by its publisher's own rule.
+def _describe_publisher(records: Sequence[Record]) -> Iterator[str]:
+    """Yield a note if a log's throughput differs from that by its publisher's own rule.
 
-    [] if the two are equal within PUBLISHER_TOLERANCE.
+    None if the two are equal within PUBLISHER_TOLERANCE.
     """
-    published = [r for r in outcomes.records if r.publisher_samples_per_s]
+    published = [record for record in records if record.publisher_samples_per_s]
     if not published:
-        return []
+        return
     figure = compute_median([record.publisher_samples_per_s for record in published])
     excess = figure / compute_median([record.samples_per_s for record in published]) - 1
-    if abs(excess) <= PUBLISHER_TOLERANCE:
-        return []
-    side = "above" if excess > 0 else "below"
-    return [
-        f"{outcomes.case.case_id}: computed by the publisher's own rule "
-        f"({published[0].publisher_rule}), the median is {figure:.2f}, {abs(100 * excess):.1f} % "
-        f"{side} the value in this table"
-    ]
+    if abs(excess) > PUBLISHER_TOLERANCE:
+        side = "above" if excess > 0 else "below"
+        yield (
+            f"{published[0].case.case_id}: computed by the publisher's own rule "
+            f"({published[0].publisher_rule}), the median is {figure:.2f}, "
+            f"{abs(100 * excess):.1f} % {side} the value in this table"
+        )
 
 
-def _describe_printed(outcomes: CaseOutcomes) -> list[str]:
-    """Describe the figures that the trainer itself prints in its logs, such as the MFU."""
-    units = dict.fromkeys(unit for record in outcomes.records for unit in record.printed)
-    texts = [
-        f"{compute_median([r.printed[unit] for r in outcomes.records if unit in r.printed]):.4g} "
-        f"{unit}"
-        for unit in units
-    ]
-    figures = " and ".join(texts)
-    return [f"printed by the trainer in its logs (medians over repeats): {figures}"] * bool(texts)
+def _describe_printed(records: Sequence[Record]) -> Iterator[str]:
+    """Yield a note on the figures that the trainer itself prints in its logs, such as the MFU."""
+    printed: dict[str, list[float]] = {}
+    for record in records:
+        for unit, value in record.printed.items():
+            printed.setdefault(unit, []).append(value)
+    if printed:
+        texts = [f"{compute_median(own):.4g} {unit}" for unit, own in printed.items()]
+        yield f"printed by the trainer in its logs (medians over repeats): {' and '.join(texts)}"
 
 
 def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
@@ -198,14 +183,14 @@ def describe_missing_interval(curve_points: int) -> Note:
     form = (
         "too few repeats for the 95 % interval of a speedup: the case and its baseline need {} each"
     )
-    needed = count_needed_repeats(curve_points)
-    if curve_points > 1:
-        form += (
-            ", because 95 % is the joint confidence of the intervals of all {} speedups of a "
-            "scaling curve"
-        )
-        return FootnoteTemplate(form, (needed, curve_points))
-    return FootnoteTemplate(form, (needed,))
+    figures = (count_needed_repeats(curve_points),)
+    if curve_points == 1:
+        return FootnoteTemplate(form, figures)
+    form += (
+        ", because 95 % is the joint confidence of the intervals of all {} speedups of a scaling "
+        "curve"
+    )
+    return FootnoteTemplate(form, (*figures, curve_points))
 
 
 def describe_sizes(cases: "DataFrame") -> list[NoteRow]:
@@ -238,10 +223,7 @@ def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
 
 
 def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
-    """Return notes on latency percentiles that are computed over all repeats together, or omitted.
-
-    `pooled` is the data frame of that name in RunFrames.
-    """
+    """Return notes on latency percentiles computed over all repeats together, or omitted."""
     notes: list[NoteRow] = []
     for row in pooled.itertuples():
         scope = LATENCY if row.phase == "latency" else GENERATION
@@ -264,24 +246,21 @@ def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
     return notes
 
 
-def describe_slow_machines(
-    ranks: "DataFrame", find_slow: Callable[..., Sequence[SlowMachine]] = find_slow_machines
-) -> list[NoteRow]:
+def describe_slow_machines(ranks: "DataFrame") -> list[NoteRow]:
     """Return notes on hosts and devices that were the slowest in more repeats than by chance.
 
     `ranks` has the median step of each rank and repeat. Hosts are compared with each other, and
     devices with those of the same host; a host with a slow device is not reported itself.
-    `find_slow` is the test: it gets {machine: seconds} for each repeat.
     """
     devices = _group_comparable(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
     by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False, observed=True)
     by_host = by_host.median_step_seconds.median()
     hosts = _group_comparable(by_host.reset_index(), ["case_id", "repeat"], ["host"])
-    slow_devices = find_slow(devices)
+    slow_devices = find_slow_machines(devices)
     blamed = {one.machine.host for one in slow_devices}
-    slow = (*(one for one in find_slow(hosts) if one.machine.host not in blamed), *slow_devices)
+    slow_hosts = [one for one in find_slow_machines(hosts) if one.machine.host not in blamed]
     found: list[NoteRow] = []
-    for one in slow:
+    for one in (*slow_hosts, *slow_devices):
         is_own = ranks.host == one.machine.host
         if one.machine.local_rank is not None:
             is_own &= ranks.local_rank == one.machine.local_rank

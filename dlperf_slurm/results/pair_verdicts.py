@@ -100,17 +100,10 @@ def judge_pairs(
             if verdict == UNDECIDED and count >= LEAST_BLOCKS and is_unknown:
                 reason = "too few nodes to tell a slow link from slow nodes: sweep six or more"
             links.append(("+".join(pair), verdict, count, len(own), effects, reason))
-    differences = list_differences(facts)
+    shared = (manifest, [*figures], least_effect)
     return [
-        NodeVerdicts(
-            *(manifest, [*figures], least_effect, own_differences),
-            make_frame_of_values(NODES, own_rows),
-            is_of_links=is_of_links,
-        )
-        for own_rows, own_differences, is_of_links in (
-            (rows, differences, False),
-            (links, (), True),
-        )
+        NodeVerdicts(*shared, list_differences(facts), make_frame_of_values(NODES, rows)),
+        NodeVerdicts(*shared, (), make_frame_of_values(NODES, links), is_of_links=True),
     ]
 
 

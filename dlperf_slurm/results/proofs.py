@@ -8,7 +8,7 @@ gradient_sync.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.contract.axes import TRAIN, WORKER
 from dlperf_slurm.contract.parity import PROOFS_FILE, Proof, Proofs
@@ -23,15 +23,8 @@ if TYPE_CHECKING:
 
 # cases that differ on one of these are compared in the belief that they do the same work
 COMPARED = ("framework", "precision", "compiler", "memory_format")
-_COLUMNS = (
-    "case_id",
-    "model",
-    "mode",
-    "clip_global_norm",
-    "gradient_sync",
-    "world_size",
-    *COMPARED,
-)
+_COLUMNS = ("case_id", "model", "mode", "clip_global_norm", "gradient_sync", "world_size",
+    *COMPARED)  # fmt: skip
 CODE_DIGEST = "code_digest"
 
 UNPROVEN = (
@@ -41,11 +34,8 @@ UNPROVEN = (
 )
 
 
-class FoundProof(NamedTuple):
-    """A proof, and the folder of the call of `parity` that made it."""
-
-    folder: str
-    proof: Proof
+# the folder of the call of `parity` that made a proof, and the proof
+FoundProof = tuple[str, Proof]
 
 
 def load_proofs(results_dir: Path) -> list[FoundProof]:
@@ -56,7 +46,7 @@ def load_proofs(results_dir: Path) -> list[FoundProof]:
             proofs = read_json(path, Proofs).proofs
         except FileProblem:
             continue
-        found += (FoundProof(path.parent.name, proof) for proof in proofs)
+        found += ((path.parent.name, proof) for proof in proofs)
     return found
 
 
@@ -94,7 +84,7 @@ def _find_proofs(results: Results, proofs: Sequence[FoundProof]) -> dict[str, st
     """Return, by case id, the folders of the proofs that cover a case; "" if some are missing."""
     if not proofs:
         return {}
-    known = {name for one in proofs for name in one.proof.versions} | {CODE_DIGEST}
+    known = {name for _, proof in proofs for name in proof.versions} | {CODE_DIGEST}
     facts: dict[str, set[tuple[str, str]]] = {}
     own = results.frames.facts[results.frames.facts.name.isin(known)]
     for case_id, name, value in zip(own.case_id, own.name, own.value):
@@ -120,22 +110,22 @@ def _find_proof(
     the versions and the code digest of its records, `devices` their device names.
     """
     own = [
-        one
-        for one in proofs
-        if one.proof.model == case.model
-        and all(getattr(one.proof.axes, name) == getattr(case, name) for name in COMPARED)
-        and devices == {one.proof.device_name}
-        and {*one.proof.versions.items(), (CODE_DIGEST, one.proof.code_digest)} <= facts
+        (folder, proof.axes)
+        for folder, proof in proofs
+        if proof.model == case.model
+        and all(getattr(proof.axes, name) == getattr(case, name) for name in COMPARED)
+        and devices == {proof.device_name}
+        and {*proof.versions.items(), (CODE_DIGEST, proof.code_digest)} <= facts
     ]
     is_training = case.mode == TRAIN
     is_clipped = is_training and case.clip_global_norm
     found = [
-        [one.folder for one in own if one.proof.axes.world_size == 1
-         and one.proof.axes.clip_global_norm == is_clipped]
+        [folder for folder, axes in own
+         if axes.world_size == 1 and axes.clip_global_norm == is_clipped]
     ]  # fmt: skip
     if is_training and case.world_size > 1:
         found.append(
-            [one.folder for one in own if one.proof.axes.world_size > 1
-             and one.proof.axes.gradient_sync == case.gradient_sync]
+            [folder for folder, axes in own
+             if axes.world_size > 1 and axes.gradient_sync == case.gradient_sync]
         )  # fmt: skip
     return " ".join(dict.fromkeys(latest for latest, *_ in found)) if all(found) else ""

@@ -18,15 +18,10 @@ from dlperf_slurm.config.toml_tables import (
 )
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.jobs.decode import clean_texts
-from dlperf_slurm.jobs.manifest import Manifest, compute_block
+from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.comparability import (
-    WORK,
-    find_other_work,
-    list_provenance,
-    list_work,
-)
-from dlperf_slurm.results.history.node_facts import get_node_name
+from dlperf_slurm.results.comparability import WORK, find_other_work, list_provenance, list_work
+from dlperf_slurm.results.history.nodes import get_node_name
 from dlperf_slurm.stats.median import compute_median
 
 Rates = Annotated[OneOrMore[Annotated[float, Field(gt=0, lt=1e15)]], Field(min_length=1)]
@@ -137,7 +132,14 @@ def serialize_reference(runs: Sequence[tuple[Manifest, Sequence[CaseOutcomes]]])
             "case": case_id,
             "work": _shorten(facts[case_id][0], shared[0]),
             "provenance": _shorten(facts[case_id][1], shared[1]),
-            "runs": [_describe_measured(*one) for one in own],
+            "runs": [
+                {
+                    "run_id": manifest.run_id,
+                    "nodes": list_nodes(outcomes),
+                    "samples_per_s": outcomes.group_by_block(outcomes.rates),
+                }
+                for manifest, outcomes in own
+            ],
         }
         for case_id, own in by_case.items()
     ]
@@ -165,17 +167,6 @@ def list_facts(
 def list_nodes(outcomes: CaseOutcomes) -> list[str]:
     """Return the names of the nodes of a case's valid repeats, sorted."""
     return sorted({get_node_name(rank.host) for one in outcomes.records for rank in one.ranks})
-
-
-def _describe_measured(manifest: Manifest, outcomes: CaseOutcomes) -> dict[str, Any]:
-    """Return the values of a MeasuredCase table, for a case of a run."""
-    blocks: dict[int, list[float]] = {}
-    for one in outcomes.outcomes:
-        if one.record is not None:
-            block = compute_block(one.repeat, outcomes.case.blocks)
-            blocks.setdefault(block, []).append(one.record.samples_per_s)
-    values = [blocks[block] for block in sorted(blocks)]
-    return {"run_id": manifest.run_id, "nodes": list_nodes(outcomes), "samples_per_s": values}
 
 
 def _find_shared(tables: Iterable[Mapping[str, list[str]]]) -> dict[str, list[str]]:

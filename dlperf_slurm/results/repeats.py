@@ -15,7 +15,7 @@ from dlperf_slurm.contract.phases import MEANINGS
 from dlperf_slurm.contract.record import OK, WHOLE_JOB, Record
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.results.collect import QUEUE, TO_FIRST_STEP_SUM, Outcome
-from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column
+from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column, hide_column
 from dlperf_slurm.results.device_peaks import find_published_tflops
 from dlperf_slurm.results.interference import (
     find_worst,
@@ -60,14 +60,9 @@ def of_record(find: Callable[[Record], object]) -> Callable[[Outcome], object]:
     return lambda repeat: None if repeat.record is None else find(repeat.record)
 
 
-def hide(name: str, dtype: str, compute: Callable[[Outcome], object]) -> Column:
-    """Declare a column of repeats that columns of cases are computed from, and no file has."""
-    return Column(name, dtype, "", "", compute, published=False)
-
-
 def hide_of_record(name: str, dtype: str, find: Callable[[Record], object]) -> Column:
-    """Declare a column as `hide` does, computed from the record of a repeat."""
-    return hide(name, dtype, of_record(find))
+    """Declare a column that no file has, computed from the record of a repeat."""
+    return hide_column(name, dtype, of_record(find))
 
 
 def describe_latency(part: str) -> str:
@@ -83,7 +78,9 @@ def _declare_latencies() -> Iterator[Column]:
         yield Column(f"latency_{part}_ms", NUMBER, "ms", meaning, compute)
     for name in LATENCIES:
         for place, part in enumerate(LATENCY_NAMES):
-            yield hide(f"{name}_{part}_seconds", NUMBER, partial(_get_latency, name, place, 1.0))
+            yield hide_column(
+                f"{name}_{part}_seconds", NUMBER, partial(_get_latency, name, place, 1.0)
+            )
 
 
 def _get_latency(name: str, place: int, factor: float, repeat: Outcome) -> Optional[float]:
@@ -93,19 +90,6 @@ def _get_latency(name: str, place: int, factor: float, repeat: Outcome) -> Optio
     """
     found = repeat.latencies.get(name)
     return factor * found.values[place] if found else None
-
-
-def _get_worst_share(name: str) -> Callable[[Outcome], Optional[float]]:
-    """Return a function that reads a field of CpuUse for a repeat's most disturbed host.
-
-    `name` is the field; the function returns None if CPU use is unknown.
-    """
-
-    def find(repeat: Outcome) -> Optional[float]:
-        worst = find_worst(repeat)
-        return getattr(worst, name) if worst else None
-
-    return find
 
 
 def _average_devices(record: Record, name: str) -> Optional[float]:
@@ -132,21 +116,14 @@ def _find_joules_per_sample(record: Record) -> Optional[float]:
     return 1 / samples if samples else None
 
 
-def _average_peak(name: str, unit: float) -> Callable[[Outcome], Optional[float]]:
-    """Return a function that computes the mean of a measured peak over a repeat's devices.
+def _average_peak(name: str, unit: float, repeat: Outcome) -> Optional[float]:
+    """Compute the mean of a measured peak over a repeat's devices; None unless all report it.
 
-    `name` is a field of the device's peaks, which is divided by `unit`. The value is None unless
-    all devices report the peak.
+    `name` is a field of the device's peaks, which is divided by `unit`.
     """
-
-    def find(repeat: Outcome) -> Optional[float]:
-        peaks = repeat.sidecars.peaks
-        if peaks is None or repeat.record is None:
-            return None
-        values = [getattr(one, name) / unit for one in peaks.devices]
-        return sum(values) / len(values) if values and all(values) else None
-
-    return find
+    peaks = repeat.sidecars.peaks
+    values = [getattr(one, name) / unit for one in peaks.devices] if peaks else []
+    return sum(values) / len(values) if values and all(values) else None
 
 
 def _find_published_tflops(record: Record) -> Optional[float]:
@@ -255,8 +232,7 @@ WAITING_MEANING = (
 
 REPEATS: tuple[Column, ...] = (
     Column("case_id", TEXT, "", "id of the case, the same in all frames and in all runs of one "
-        "matrix",
-        lambda repeat: repeat.case_id),
+        "matrix", lambda repeat: repeat.case_id),
     Column("repeat", COUNT, "", "number of the independent repeat, from 1",
         lambda repeat: repeat.repeat),
     Column("attempt", COUNT, "", "number of the attempt that wrote the record, counted from 1",
@@ -282,29 +258,27 @@ REPEATS: tuple[Column, ...] = (
     Column("data_waiting_share", NUMBER, "fraction", WAITING_MEANING,
         of_record(_find_waiting_share)),
     Column("epochs", COUNT, "epochs", "number of epochs that were run; only for training to "
-        "accuracy",
-        of_record(lambda record: len(record.epochs) or None)),
+        "accuracy", of_record(lambda record: len(record.epochs) or None)),
     Column("top1", NUMBER, "fraction", "top-1 accuracy on the validation samples after the "
-        "last epoch",
-        of_record(lambda record: record.epochs[-1].top1 if record.epochs else None)),
+        "last epoch", of_record(lambda record: record.epochs[-1].top1 if record.epochs else None)),
     Column("train_seconds", NUMBER, "s", "time from the first step to the end of the last "
         "validation",
         of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
     Column("peak_memory_bytes", COUNT, "B", "largest peak memory of any rank",
         of_record(compute_peak_memory)),
     Column("power_watts", NUMBER, "W", "power of all devices together, mean over the "
-        "measured steps",
-        of_record(lambda record: compute_power_watts(record) or None)),
+        "measured steps", of_record(lambda record: compute_power_watts(record) or None)),
     Column("node_power_watts", NUMBER, "W", "power of all nodes together, mean over the "
-        "measured steps",
-        of_record(lambda record: compute_node_power_watts(record) or None)),
+        "measured steps", of_record(lambda record: compute_node_power_watts(record) or None)),
     Column("stolen_share", NUMBER, "fraction", "share of CPU time that a hypervisor withheld "
         "(steal), on the most affected host",
         of_record(lambda record: record.stolen_share if record.telemetry else None)),
     Column("run_cpu_share", NUMBER, "fraction", "CPU time of this run, as a share of all CPUs, "
-        "on the same host as `other_cpu_share`", _get_worst_share("run_share")),
+        "on the same host as `other_cpu_share`",
+        lambda repeat: getattr(find_worst(repeat), "run_share", None)),
     Column("other_cpu_share", NUMBER, "fraction", "CPU time of other processes, as a share of "
-        "all CPUs, on the host where it is highest", _get_worst_share("other_share")),
+        "all CPUs, on the host where it is highest",
+        lambda repeat: getattr(find_worst(repeat), "other_share", None)),
     *(Column(f"phase_{name}_seconds", NUMBER, "s", f"on rank 0: {meaning}",
         lambda repeat, name=name: repeat.phases.get(name)) for name, meaning in PHASES.items()),
     Column("to_first_step_seconds", NUMBER, "s", "time from the start of the job script or array "
@@ -326,7 +300,7 @@ REPEATS: tuple[Column, ...] = (
     hide_of_record("parameter_count", COUNT, lambda r: r.parameter_count),
     hide_of_record("tokens_per_sample", COUNT, find_tokens_per_sample),
     hide_of_record("flops_per_sample", NUMBER, count_training_flops),
-    hide("decoded_gb", NUMBER, _count_decoded_gb),
+    hide_column("decoded_gb", NUMBER, _count_decoded_gb),
     hide_of_record("target_top1", NUMBER,
         lambda r: r.case.training.target_top1 if r.epochs else None),
     hide_of_record("utilization", NUMBER, lambda r: _average_devices(r, "mean_utilization")),
@@ -337,15 +311,15 @@ REPEATS: tuple[Column, ...] = (
     hide_of_record("joules_per_sample", NUMBER, _find_joules_per_sample),
     hide_of_record("node_joules_per_sample", NUMBER, _find_node_joules_per_sample),
     hide_of_record("is_usage_known", FLAG, is_usage_known),
-    hide("measured_peak_tflops", NUMBER, _average_peak("flops_per_s", TERA)),
-    hide("copied_gb_per_s", NUMBER, _average_peak("copied_bytes_per_s", GIGA)),
+    hide_column("measured_peak_tflops", NUMBER, partial(_average_peak, "flops_per_s", TERA)),
+    hide_column("copied_gb_per_s", NUMBER, partial(_average_peak, "copied_bytes_per_s", GIGA)),
     hide_of_record("published_peak_tflops", NUMBER, _find_published_tflops),
-    hide("is_unhealthy", FLAG, lambda repeat: repeat.is_unhealthy),
-    hide("is_noisy", FLAG, is_noisy),
-    hide("other_processes", TEXT, list_other_processes),
-    hide("gpu_users", TEXT, lambda repeat: "\n".join(list_gpu_users(repeat))),
-    hide("has_steps", FLAG, lambda repeat: repeat.rank_step_seconds is not None),
-    hide("imbalance", NUMBER,
+    hide_column("is_unhealthy", FLAG, lambda repeat: repeat.is_unhealthy),
+    hide_column("is_noisy", FLAG, is_noisy),
+    hide_column("other_processes", TEXT, list_other_processes),
+    hide_column("gpu_users", TEXT, lambda repeat: "\n".join(list_gpu_users(repeat))),
+    hide_column("has_steps", FLAG, lambda repeat: repeat.rank_step_seconds is not None),
+    hide_column("imbalance", NUMBER,
         lambda repeat: None if repeat.slowness is None else float(repeat.slowness.max())),
-    hide("waiting_share", NUMBER, _find_rank_waiting),
+    hide_column("waiting_share", NUMBER, _find_rank_waiting),
 )  # fmt: skip

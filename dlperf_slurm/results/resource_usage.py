@@ -35,8 +35,8 @@ def is_usage_known(record: Record) -> bool:
 
 def list_usage_notes(records: Sequence[Record]) -> list[Note]:
     """Return notes on throttling, changed clocks, errors, and missing or mixed telemetry."""
-    watched = [list_telemetry(record) for record in records]
-    is_mixed = any(record.epochs and seen for record, seen in zip(records, watched))
+    watched = [one for record in records for one in list_telemetry(record)]
+    is_mixed = any(record.epochs and list_telemetry(record) for record in records)
     return [
         *_describe_throttling(watched),
         *_describe_state_changes(watched),
@@ -89,35 +89,31 @@ def compute_node_power_watts(record: Record) -> float:
     return sum(watts) if len(watts) == record.case.nodes and all(watts) else 0.0
 
 
-def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
+def _describe_throttling(watched: Sequence[Telemetry]) -> Iterator[str]:
     """Yield a note on why clocks were throttled, and on which devices, if any were.
 
-    `watched` has the telemetry of the devices of each repeat.
+    `watched` has the telemetry of the devices of all repeats.
     """
-    devices = list(dict.fromkeys((one.host, one.device) for w in watched for one in w))
-    held: dict[str, list[tuple[str, int]]] = {}
-    for one in (one for w in watched for one in w):
+    total = len({(one.host, one.device) for one in watched})
+    held: dict[str, dict[tuple[str, int], None]] = {}
+    for one in watched:
         for reason in one.throttle_reasons:
-            held.setdefault(reason, []).append((one.host, one.device))
-    texts = [
-        f"{reason} ({_name_devices(list(dict.fromkeys(found)), len(devices))})"
-        for reason, found in held.items()
-    ]
+            held.setdefault(reason, {})[one.host, one.device] = None
+    texts = [f"{reason} ({_name_devices([*found], total)})" for reason, found in held.items()]
     if texts:
         yield f"clocks were throttled: {', '.join(texts)}"
 
 
-def _describe_state_changes(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:
+def _describe_state_changes(watched: Sequence[Telemetry]) -> Iterator[str]:
     """Describe clocks, power limits and throttle reasons that changed during the measured steps.
 
     Between the first and the last sample; clocks only if by more than MIN_CLOCK_CHANGE. `watched`
-    has the telemetry of the devices of each repeat.
+    has the telemetry of the devices of all repeats.
     """
-    taken = [one for w in watched for one in w]
-    total = len({(one.host, one.device) for one in taken})
+    total = len({(one.host, one.device) for one in watched})
     for what, describe in _STATES.items():
         found: dict[tuple[str, int], str] = {}
-        for one in taken:
+        for one in watched:
             start, end = describe(one.at_start), describe(one.at_end)
             mhz = (one.at_start.clock_mhz, one.at_end.clock_mhz)
             is_small = what == "clock" and abs(mhz[1] - mhz[0]) <= MIN_CLOCK_CHANGE * mhz[0]

@@ -56,41 +56,31 @@ def decide(
     test = choose_test(is_paired)
     needed = test.count_needed_values()
     tested = [i for i, speeds in enumerate(pairs) if min(map(len, speeds)) >= needed]
-    p_values = _compute_p_values([pairs[i] for i in tested], limit, margin, test)
+    known = [pairs[i] for i in tested]
+    # p-values against: B is as fast as A, differs by the margin or more, is slower by the limit at
+    # most
+    differences = adjust_by_holm([test.compute_tails(*speeds).two_sided for speeds in known])
+    least, most = 1 - margin, 1 / (1 - margin)
+    equivalences = adjust_by_holm(
+        [
+            max(test.compute_tails(*speeds, least).upper, test.compute_tails(*speeds, most).lower)
+            for speeds in known
+        ]
+    )
+    allowed = 1 - (limit or 0.0)
+    beyond = adjust_by_holm(
+        [min(1.0, 2 * test.compute_tails(*speeds, allowed).lower) for speeds in known]
+    )
     too_few = Verdict(UNDECIDED, deciding_repeats=test.count_needed_values(tests=len(pairs)))
     verdicts = [too_few] * len(pairs)
-    for i, own in zip(tested, p_values):
-        verdicts[i] = _make_verdict(pairs[i], *own, limit, margin, len(tested), test)
+    for i, p_values in zip(tested, zip(differences, equivalences, beyond)):
+        verdicts[i] = _make_verdict(pairs[i], *p_values, limit, margin, len(tested), test)
     return verdicts
 
 
 def choose_test(is_paired: bool) -> ModuleType:
     """Return the module of the test: for pairs, or for two independent samples."""
     return signed_rank if is_paired else fligner_policello
-
-
-def _compute_p_values(
-    pairs: Sequence[Speeds], limit: Optional[float], margin: float, test: ModuleType
-) -> list[tuple[float, float, float]]:
-    """Compute three p-values of each pair, each adjusted for all pairs (Holm).
-
-    They are against the hypotheses that the second sample is as fast as the first; that it differs
-    by `margin` or more; that it is slower by at most `limit` (0 for None). `margin` and `limit` are
-    relative, such as 0.02. `test` is the module of the statistical test.
-    """
-    least, most = 1 - margin, 1 / (1 - margin)
-    differences = adjust_by_holm([test.compute_tails(*speeds).two_sided for speeds in pairs])
-    equivalences = adjust_by_holm(
-        [
-            max(test.compute_tails(*speeds, least).upper, test.compute_tails(*speeds, most).lower)
-            for speeds in pairs
-        ]
-    )
-    allowed = 1 - (limit or 0.0)
-    beyond = adjust_by_holm(
-        [min(1.0, 2 * test.compute_tails(*speeds, allowed).lower) for speeds in pairs]
-    )
-    return list(zip(differences, equivalences, beyond))
 
 
 def _make_verdict(

@@ -78,30 +78,22 @@ def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Foot
     found: dict[str, list[SlowStretch]] = {}
     for stretch in stretches:
         if stretch is not None and stretch.cost > least:
-            found.setdefault(_name_cause(stretch), []).append(stretch)
+            cause = "the machine was slow for a while"
+            if stretch.is_first:
+                cause = "the warm-up was too short"
+            elif stretch.is_last:
+                cause = "the machine slowed down"
+            found.setdefault(cause, []).append(stretch)
     for cause, slow in found.items():
         if 2 * len(slow) > len(stretches):
             worst = max(slow, key=lambda stretch: stretch.cost)
+            counts = (len(slow), len(stretches), worst.start + 1, worst.end)
             yield FootnoteTemplate(
                 f"{cause}: in {{}} of {{}} repeats; in the worst one, steps {{}} to {{}} took "
                 "{:.0f} % longer than the other steps, which made the measured time {:.1f} % "
                 "longer",
-                (
-                    len(slow),
-                    len(stretches),
-                    worst.start + 1,
-                    worst.end,
-                    100 * worst.excess,
-                    100 * worst.cost,
-                ),
+                (*counts, 100 * worst.excess, 100 * worst.cost),
             )
-
-
-def _name_cause(stretch: SlowStretch) -> str:
-    """Return the likely cause of a slow stretch: the warm-up if it is first, else the machine."""
-    if stretch.is_first:
-        return "the warm-up was too short"
-    return "the machine slowed down" if stretch.is_last else "the machine was slow for a while"
 
 
 def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTemplate]:
@@ -112,17 +104,13 @@ def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[FootnoteTempla
     stalls = [find_stalls(steps) for steps in series]
     found = [s for s in stalls if s.share >= MIN_STALLED_SHARE]
     if found:
+        counts = (len(found), len(series), sum(s.count for s in found))
+        worst = (max(s.worst_factor for s in found), 100 * max(s.share for s in found))
         yield FootnoteTemplate(
             f"stalls in {{}} of {{}} repeats: steps longer than {STALL_FACTOR:.0f} times the "
             "median step ({} of them, the longest {:.1f} times the median) cost {:.0f} % of the "
             "time of the worst repeat",
-            (
-                len(found),
-                len(series),
-                sum(s.count for s in found),
-                max(s.worst_factor for s in found),
-                100 * max(s.share for s in found),
-            ),
+            (*counts, *worst),
         )
 
 
@@ -134,8 +122,8 @@ def _describe_spread(outcomes: CaseOutcomes) -> Iterator[Note]:
         low, high = groups
         yield (
             f"the repeats form two groups by throughput: {len(low)} at {low[0]:.2f} to "
-            f"{low[-1]:.2f}, "
-            f"{len(high)} at {high[0]:.2f} to {high[-1]:.2f}; the median is in one of them"
+            f"{low[-1]:.2f}, {len(high)} at {high[0]:.2f} to {high[-1]:.2f}; the median is in one "
+            "of them"
         )
         return
     variation = compute_coefficient_of_variation([1 / rate for rate in samples])

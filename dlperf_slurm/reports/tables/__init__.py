@@ -10,7 +10,7 @@ from functools import cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from dlperf_slurm.reports.cells import Cell, Table, join_cells
+from dlperf_slurm.reports.cells import Cell, Table, join_cells, make_cell
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import Column, list_values
@@ -60,19 +60,16 @@ class ShownColumn:
 
         `rows` has the columns `problem` and, if `marks` is set, `marks` (footnote numbers).
         """
-        found = self.cells(rows) if self.cells else self.read_cells(rows)
-        cells = [Cell(cell) if isinstance(cell, str) else cell for cell in found]
-        if self.missing is not None:
-            missing = self.missing
-        else:
-            missing = COLUMNS[self.name].missing if self.name in COLUMNS else ""
+        column, missing = COLUMNS.get(self.name), self.missing
+        if missing is None:
+            missing = column.missing if column else ""
+        cells = map(make_cell, self.cells(rows) if self.cells else self.read_cells(rows))
+        marks = rows.marks if self.marks else repeat(())
         return [
             replace(cell, problem=cell.problem or problem or missing, notes=notes or cell.notes)
             if cell.value is None or self.marks
             else cell
-            for cell, problem, notes in zip(
-                cells, rows.problem, rows.marks if self.marks else [()] * len(rows)
-            )
+            for cell, problem, notes in zip(cells, rows.problem, marks)
         ]
 
     def make_header(self, rows: "DataFrame") -> str:
@@ -87,22 +84,14 @@ class ShownColumn:
         form = self.form or (column.form if column else ScaledFormat())
         intervals = read_intervals(rows, column.bounds if column else ())
         ranges = read_intervals(rows, column.extremes if column else ())
-        counts = (
-            zip(rows.repeats_measured.tolist(), rows.repeats_planned.tolist())
-            if self.counts
-            else repeat((0, 0))
-        )
+        counts: Iterable[tuple[int, int]] = repeat((0, 0))
+        if self.counts:
+            counts = zip(rows.repeats_measured.tolist(), rows.repeats_planned.tolist())
         for value, interval, extent, (count, planned) in zip(
             list_values(rows[self.name]), intervals, ranges, counts
         ):
-            yield Cell(
-                value,
-                form,
-                interval=interval,
-                range=extent,
-                hides_bounds=not self.bounds,
-                repeats=(count, planned) if 0 < count < planned else None,
-            )
+            repeats = (count, planned) if 0 < count < planned else None
+            yield Cell(value, form, interval, extent, not self.bounds, repeats)
 
 
 def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Interval]]:
@@ -148,10 +137,7 @@ class FootnoteMarks:
             self._notes.setdefault((label, scope), []).append(note)
 
     def number(self, label: Hashable, scopes: Iterable[str]) -> tuple[int, ...]:
-        """Return the footnote numbers of a row for its notes in these scopes.
-
-        `label` is the row's label in its data frame, such as a case id.
-        """
+        """Return the footnote numbers of a row for its notes in these scopes."""
         notes = [note for scope in scopes for note in self._notes.get((label, scope), ())]
         return tuple(dict.fromkeys(map(self.footnotes.number, dict.fromkeys(notes))))
 
@@ -170,17 +156,11 @@ def tabulate(spec: TableSpec, results: Any, marks: FootnoteMarks) -> Iterator[Ta
     if rows.empty:
         return
     rows = marks.add(rows, spec.notes)
-    cells: dict[ShownColumn, list[Cell]] = {}
-
-    def find(show: ShownColumn) -> list[Cell]:
-        if show not in cells:
-            cells[show] = show.make_cells(rows)
-        return cells[show]
-
+    make_cells: Callable[[ShownColumn], list[Cell]] = cache(lambda show: show.make_cells(rows))
     for part in split_rows(spec, rows):
         own = rows.iloc[part]
         words, figures = spec.words(own), spec.figures(own)
-        columns = [[found[i] for i in part] for found in map(find, (*words, *figures))]
+        columns = [[found[i] for i in part] for found in map(make_cells, (*words, *figures))]
         yield Table(
             title=spec.title if isinstance(spec.title, str) else spec.title(own),
             header=tuple(show.make_header(own) for show in (*words, *figures)),

@@ -1,25 +1,22 @@
 """A run -> its entries: the results, software and machine of each case."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import Event, read_journal
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
 from dlperf_slurm.results.comparability import list_provenance, list_work
-from dlperf_slurm.results.history.node_facts import (
+from dlperf_slurm.results.history.nodes import (
     group_comparable_nodes,
     list_node_failures,
     list_valid_repeats,
 )
-from dlperf_slurm.results.history.run_cache import EntryRow
+from dlperf_slurm.results.history.run_cache import EntryRow, read_facts
 from dlperf_slurm.results.labels import list_identity
 from dlperf_slurm.results.repeats import classify_problem
 
@@ -46,7 +43,7 @@ def complete_entries(run: Run, by_case: Mapping[str, EntryRow]) -> list[EntryRow
     """Return the entries of a run in order, with the node failures in its journal.
 
     `by_case` has what `make_entry` returned, by case id; cases that were left out have no entry.
-    Raises ValueError for times or rates that cannot be printed, or invalid text.
+    Raises ValueError for rates that cannot be printed, or invalid text.
     """
     cases = {task.marker: task.case_id for task in run.read_all_tasks()}
     events: dict[str, list[Event]] = {}
@@ -58,8 +55,6 @@ def complete_entries(run: Run, by_case: Mapping[str, EntryRow]) -> list[EntryRow
         (*by_case[case_id][:-1], _write_json(list_node_failures(events.get(case_id, []))))
         for case_id in planned
     ]
-    if entries:
-        parse_time(run.manifest.created_at)
     # JSON may contain lone surrogates, which cannot be encoded
     _write_json(entries).encode()
     return entries
@@ -76,13 +71,12 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
         group_comparable_nodes(records),
         list_valid_repeats(records),
     )
-    planned = case.blocks if outcomes.has_blocks else case.repeats
     return (
         *(str(run_dir), manifest.run_id, manifest.created_at, manifest.site_name, manifest.tool),
         *list_identity(case),
-        0 if case.reason else planned,
+        case.blocks if outcomes.has_blocks else case.repeats,
         [*outcomes.units],
-        "" if records else _name_state(outcomes),
+        "" if records else classify_problem(*problems),
         "; ".join(problems),
         json.dumps(records[0].case.model_parameters, sort_keys=True) if records else "",
         *map(_write_json, facts),
@@ -92,17 +86,6 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
 
 def _write_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-# cached, because runs have many facts in common: callers must not modify the result
-read_facts: Callable[[str], Any] = lru_cache(maxsize=None)(json.loads)
-
-
-def _name_state(outcomes: CaseOutcomes) -> str:
-    """Return why a case has no result: "not run", or its repeats' worst problem, such as "OOM"."""
-    if outcomes.case.reason:
-        return "not run"
-    return classify_problem(*(outcome.problem for outcome in outcomes.outcomes))
 
 
 def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:

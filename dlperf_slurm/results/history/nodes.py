@@ -1,10 +1,14 @@
-"""The entries of runs -> the nodes that failed or are slow."""
+"""Facts about nodes in records and journals -> the nodes that failed or are slow."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.results.history.entries import read_facts
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY, parse_failed_nodes
+from dlperf_slurm.jobs.journal import STATE, Event
+from dlperf_slurm.results.history.run_cache import read_facts
 from dlperf_slurm.stats.stragglers import Machine, SlowMachine, find_slow_machines
 
 if TYPE_CHECKING:
@@ -41,8 +45,8 @@ def read_node_histories(entries: "DataFrame") -> list[NodeHistory]:
     return [node for name, own in sites for node in _read_site(name, own)]
 
 
-def _read_site(site_name: str, entries: "DataFrame") -> list[NodeHistory]:
-    """Return the nodes of one site that failed or are slow; `entries` are those of the site."""
+def _read_site(site_name: str, entries: "DataFrame") -> Iterator[NodeHistory]:
+    """Yield the nodes of one site that failed or are slow; `entries` are those of the site."""
     make_machine = cache(Machine)
     contests = [
         {make_machine(node): seconds for node, seconds in contest.items()}
@@ -59,15 +63,64 @@ def _read_site(site_name: str, entries: "DataFrame") -> list[NodeHistory]:
         for node, (time, count) in read_facts(text).items():
             last, before = sound.get(node, ("", 0))
             sound[node] = max(time, last), before + count
-    histories = []
     for node in sorted({*failures, *slow}):
         own = failures.get(node, [])
         failed_at, reason = max(own, default=("", ""))
         measured_at, measured = sound.get(node, ("", 0))
         since = measured_at > failed_at
-        histories.append(
-            NodeHistory(
-                *(site_name, node, len(own), measured, failed_at, reason, since, slow.get(node))
-            )
+        yield NodeHistory(
+            *(site_name, node, len(own), measured, failed_at, reason, since, slow.get(node))
         )
-    return histories
+
+
+# of a single run
+
+
+def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
+    """List [node, time, reason] of each node failure or failed health check in journal events."""
+    return [
+        [node, event.time, event.detail]
+        for event in events
+        if event.event == STATE and event.state in (NODE_FAIL, UNHEALTHY)
+        for node in parse_failed_nodes(event.state, event.detail)
+    ]
+
+
+def list_valid_repeats(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
+    """Return by node the end of its last repeat with a valid record, and the number of these."""
+    found: dict[str, tuple[str, int]] = {}
+    for record in records:
+        for node in {get_node_name(host) for host in {rank.host for rank in record.ranks}}:
+            time, count = found.get(node, ("", 0))
+            found[node] = max(time, record.ended_at), count + 1
+    return dict(sorted(found.items()))
+
+
+def group_comparable_nodes(records: Sequence[Record]) -> list[dict[str, float]]:
+    """Group nodes that did the same work; return each group as {node: seconds of measured steps}.
+
+    A group is the nodes of one repeat (the slowest rank of each), or the nodes that ran single-node
+    repeats of the case: the first repeat of each node, the second, and so on.
+    """
+    contests: list[dict[str, float]] = []
+    alone: dict[str, list[float]] = {}
+    for record in records:
+        seconds: dict[str, float] = {}
+        for rank in record.ranks:
+            node = get_node_name(rank.host)
+            seconds[node] = max(seconds.get(node, 0.0), rank.window_seconds)
+        if len(seconds) > 1:
+            contests.append(seconds)
+        else:
+            for node, window_seconds in seconds.items():
+                alone.setdefault(node, []).append(window_seconds)
+    for repeat in range(max(map(len, alone.values()), default=0)):
+        nodes = sorted(node for node, seconds in alone.items() if len(seconds) > repeat)
+        if len(nodes) > 1:
+            contests.append({node: alone[node][repeat] for node in nodes})
+    return contests
+
+
+def get_node_name(host: str) -> str:
+    """Return Slurm's name of a node from its host name: without the domain."""
+    return host.partition(".")[0]

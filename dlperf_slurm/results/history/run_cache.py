@@ -4,10 +4,12 @@ A summary has the entries of a run, and the names of all files and folders that 
 It is valid while none of these has another size or time, and no folder another content.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.config.folders import hash_path
 from dlperf_slurm.errors import InputError
@@ -54,6 +56,8 @@ ENTRIES: dict[str, str] = {
 }
 # the columns with JSON
 FACTS = tuple(ENTRIES)[tuple(ENTRIES).index("work") :]
+# reads one; cached, because runs have many in common: callers must not modify the result
+read_facts: Callable[[str], Any] = lru_cache(maxsize=None)(json.loads)
 # the values of an entry, in the order of ENTRIES
 EntryRow = tuple[Any, ...]
 
@@ -96,7 +100,8 @@ def read_run_cache(results_dir: Path) -> RunCache:
     rows: list[EntryRow] = []
     run_count = read_runs = 0
     for run_dir in runs:
-        own = _load(run_dir)
+        kept = load_entry(SUMMARIES, hash_path(run_dir), fingerprint_code())
+        own = None if kept is None or have_changed(run_dir, kept[0]) else kept[1]
         if own is None:
             try:
                 own = _read(run_dir, problems)
@@ -150,15 +155,6 @@ def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
     if path.suffix != ARCHIVE_SUFFIX or path.with_suffix("") in paths:
         return False
     return path.is_file() and has_file(path / MANIFEST_FILE, path)
-
-
-def _load(run_dir: Path) -> Optional[list[EntryRow]]:
-    """Load the entries of a run from the cache; None if it has none or the run has changed."""
-    kept = load_entry(SUMMARIES, hash_path(run_dir), fingerprint_code())
-    if kept is None:
-        return None
-    states, rows = kept
-    return None if have_changed(run_dir, states) else rows
 
 
 def _read(run_dir: Path, problems: list[str]) -> list[EntryRow]:

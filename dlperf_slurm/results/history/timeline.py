@@ -6,7 +6,7 @@ A timeline is the entries of one case with the same model sizes, from the oldest
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from math import nan
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -20,8 +20,8 @@ from dlperf_slurm.results.columns import (
     TIME,
     Column,
     compute_columns,
+    copy_column,
     make_frame_of_values,
-    take_column,
 )
 from dlperf_slurm.results.columns import THROUGHPUT as OWN_UNIT
 from dlperf_slurm.results.comparability import (
@@ -36,16 +36,12 @@ from dlperf_slurm.results.compare import (
     declare_speed_ratio,
     share_case_column,
 )
-from dlperf_slurm.results.history.entries import describe_software, read_facts
-from dlperf_slurm.results.history.run_cache import read_run_cache
+from dlperf_slurm.results.history.entries import describe_software
+from dlperf_slurm.results.history.run_cache import read_facts, read_run_cache
 from dlperf_slurm.results.labels import IDENTITY, number_groups
+from dlperf_slurm.results.samples import summarize_samples
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
-from dlperf_slurm.stats.median import (
-    Interval,
-    compute_known_median,
-    compute_median,
-    compute_median_interval,
-)
+from dlperf_slurm.stats.median import compute_median
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -60,7 +56,6 @@ _MACHINE = (
     "SLURM_JOB_PARTITION",
 )
 
-_NO_INTERVAL = Interval(nan, nan)
 # the maximum number of case ids in an error message
 SHOWN_CASES = 5
 
@@ -145,12 +140,10 @@ def make_history(entries: "DataFrame") -> "DataFrame":
         _format_sizes(sizes) if is_one_of else ""
         for sizes, is_one_of in zip(rows.sizes, has_several)
     ]
-    samples = rows.samples_per_s
-    intervals = [one or _NO_INTERVAL for one in map(compute_median_interval, samples)]
+    measured = {place: own for place, own in rows.samples_per_s.items() if own}
+    summary = summarize_samples(measured, rows.index)
     rows = rows.assign(
-        median=samples.map(compute_known_median).astype(NUMBER),
-        interval_low=[one.low for one in intervals],
-        interval_high=[one.high for one in intervals],
+        median=summary["median"], interval_low=summary["low"], interval_high=summary["high"]
     )
     before: dict[int, Row] = {}
     pairs = []
@@ -179,10 +172,11 @@ def _pair(a: Row, b: Row, reason: str = "") -> tuple[object, ...]:
     if a is None:
         return THROUGHPUT, "repeats", (), () if reason else b.samples_per_s, reason, [], ""
     provenance = read_facts(a.provenance), read_facts(b.provenance)
+    tools = ((one.tool, one.site_name) for one in (a, b))
     return (
         *(THROUGHPUT, "repeats", a.samples_per_s, b.samples_per_s),
         find_other_work(read_facts(a.work), read_facts(b.work)),
-        [*describe_changes(*provenance), *describe_tool_changes(a, b)],
+        [*describe_changes(*provenance), *describe_tool_changes(*tools)],
         "",
     )
 
@@ -246,41 +240,34 @@ def _describe_software(history: "DataFrame") -> "Series":
 
 HISTORY: tuple[Column, ...] = (
     *map(share_case_column, list(IDENTITY)[:-1]),
-    Column("parameters", TEXT, "", "parameters of the model as JSON; empty if no record has them",
-        take_column("parameters")),
-    Column("run_id", TEXT, "", "id of the run, which begins with its date and time",
-        take_column("run_id")),
-    Column("run_dir", TEXT, "", "directory of the run", take_column("run_dir")),
-    Column("created_at", TIME, "", "when the run was created, in UTC", take_column("created_at")),
-    Column("site", TEXT, "", "name of the site", take_column("site_name")),
+    copy_column("parameters", TEXT, "", "parameters of the model as JSON; empty if no record has "
+        "them"),
+    copy_column("run_id", TEXT, "", "id of the run, which begins with its date and time"),
+    copy_column("run_dir", TEXT, "", "directory of the run"),
+    copy_column("created_at", TIME, "", "when the run was created, in UTC"),
+    Column("site", TEXT, "", "name of the site", itemgetter("site_name")),
     share_case_column("unit"),
-    replace(share_case_column("samples_per_s"), compute=take_column("median")),
-    Column("interval_low", NUMBER, OWN_UNIT, "lower end of the 95 % interval of the median; "
-        "missing if there are too few repeats for an interval", take_column("interval_low")),
-    Column("interval_high", NUMBER, OWN_UNIT, "upper end of the 95 % interval of the median",
-        take_column("interval_high")),
+    replace(share_case_column("samples_per_s"), compute=itemgetter("median")),
+    copy_column("interval_low", NUMBER, OWN_UNIT, "lower end of the 95 % interval of the median; "
+        "missing if there are too few repeats for an interval"),
+    copy_column("interval_high", NUMBER, OWN_UNIT, "upper end of the 95 % interval of the median"),
     replace(share_case_column("repeats_measured"),
         compute=lambda history: history.samples_per_s.map(len)),
     Column("repeats_planned", COUNT, "repeats", "number of planned repeats",
-        take_column("planned_repeats")),
+        itemgetter("planned_repeats")),
     declare_speed_ratio("throughput divided by that of the previous run with a result for the "
         "case"),
-    Column("p_value", NUMBER, "", "p-value of the rank-sum test, adjusted for all runs of the "
-        "case (Holm)",
-        take_column("p_value")),
-    Column("verdict", TEXT, "", "speed compared with the previous run that has a result: faster, "
-        "slower, equivalent, undecided, not comparable; empty for the first run",
-        take_column("verdict")),
-    Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is a verdict",
-        take_column("reason")),
+    copy_column("p_value", NUMBER, "", "p-value of the rank-sum test, adjusted for all runs of the "
+        "case (Holm)"),
+    copy_column("verdict", TEXT, "", "speed compared with the previous run that has a result: "
+        "faster, slower, equivalent, undecided, not comparable; empty for the first run"),
+    copy_column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is a "
+        "verdict"),
     Column("changes", TEXT, "", "what else differs from the previous run, besides the speed; "
-        "joined by semicolons",
-        lambda history: history.changes.map("; ".join)),
+        "joined by semicolons", lambda history: history.changes.map("; ".join)),
     Column("software", TEXT, "", "versions of packages, drivers and this tool", _describe_software),
-    Column("state", TEXT, "", "why the run has no result: OOM, failed, invalid, missing",
-        take_column("state")),
-    Column("problem", TEXT, "", "problems of the repeats; empty if no repeat has one",
-        take_column("problem")),
+    copy_column("state", TEXT, "", "why the run has no result: OOM, failed, invalid, missing"),
+    copy_column("problem", TEXT, "", "problems of the repeats; empty if no repeat has one"),
 )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from dlperf_slurm.config.folders import find_cache_dir
 from dlperf_slurm.results import detectable_slowdown
 from dlperf_slurm.results.detectable_slowdown import (
     POWERS,
-    PlannedRepeats,
     describe_power,
     get_power,
 )
@@ -27,15 +26,12 @@ from dlperf_slurm.results.detectable_slowdown import (
 )
 def test_chance_of_a_slowdown_is_said_by_the_spread_of_earlier_runs(case_id, repeats, says):
     earlier = [("case0", RATES), ("case0", scale(RATES, 2)), ("case0", RATES[:1])]
-    (line,) = describe_power([PlannedRepeats(case_id, repeats, "repeat")], earlier)
+    (line,) = describe_power({case_id: (repeats, "repeat")}, earlier)
     assert_problem(line, says=(f"{repeats} repeats", *says))
 
 
 def test_interleaved_runs_have_the_power_of_the_paired_test():
-    lines = [
-        describe_power([PlannedRepeats("case", 6, "repeat")], (), is_paired=one)[0]
-        for one in (False, True)
-    ]
+    lines = [describe_power({"case": (6, "repeat")}, (), is_paired=one)[0] for one in (False, True)]
     assert ["interleaved" in line for line in lines] == [False, True]
     unpaired, paired = (
         float(re.search(r"vary by 3 %, .*? probability of (\d+) %", line)[1]) for line in lines
@@ -45,7 +41,7 @@ def test_interleaved_runs_have_the_power_of_the_paired_test():
 
 
 def test_each_number_of_repeats_has_a_line():
-    planned = [PlannedRepeats("a", 7, "repeat"), PlannedRepeats("b", 3, "block")]
+    planned = {"a": (7, "repeat"), "b": (3, "block")}
     assert [line[:8] for line in describe_power(planned, ())] == ["7 repeat", "3 blocks"]
 
 

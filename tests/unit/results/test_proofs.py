@@ -10,7 +10,7 @@ from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PROOFS_FILE, Proof, Proofs
 from dlperf_slurm.results.cases import analyze
-from dlperf_slurm.results.proofs import UNPROVEN, FoundProof, load_proofs, name_proofs
+from dlperf_slurm.results.proofs import UNPROVEN, load_proofs, name_proofs
 
 FACTS = {"versions": {"torch": "2.13.0", "mpi": "5.0"}, "platform": {"code_digest": "ab12"}}
 
@@ -30,7 +30,7 @@ def make_proof(axes, model="resnet50", **changes):
 
 def name_all(changes, *proofs):
     """Return the column `parity_proof`, and the ids of the cases that the note is on."""
-    found = name_proofs(make_results(*changes), [FoundProof("p1", proof) for proof in proofs])
+    found = name_proofs(make_results(*changes), [("p1", proof) for proof in proofs])
     noted = found.notes.case_id[found.notes.note == UNPROVEN]
     return found.case_columns.parity_proof.tolist(), noted.tolist()
 
@@ -81,5 +81,5 @@ def test_proofs_are_read_from_all_folders_the_latest_first(tmp_path):
         write_json(tmp_path / folder / PROOFS_FILE, Proofs((make_proof({}, model),)))
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / PROOFS_FILE).write_text("{")
-    found = [(one.folder, one.proof.model) for one in load_proofs(tmp_path)]
+    found = [(folder, proof.model) for folder, proof in load_proofs(tmp_path)]
     assert found == [("2", "vit"), ("1", "bert")]

@@ -20,8 +20,11 @@ from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.reports.history_text import describe_node
-from dlperf_slurm.results.history.node_facts import group_comparable_nodes, list_valid_repeats
-from dlperf_slurm.results.history.nodes import read_node_histories
+from dlperf_slurm.results.history.nodes import (
+    group_comparable_nodes,
+    list_valid_repeats,
+    read_node_histories,
+)
 from dlperf_slurm.results.history.run_cache import read_run_cache
 
 pytestmark = pytest.mark.integration
