@@ -105,14 +105,19 @@ class Summary:
     @cached_property
     def subject(self) -> str:
         """What was measured on what: models with their sizes, devices, site and date."""
-        manifest, cases = self.manifest, self.results.cases
-        place = "imported logs" if manifest.is_import else f"site {manifest.site_name}"
-        words = [
-            " and ".join(dict.fromkeys(cases.model_title)),
-            describe_devices(cases),
-            place,
-            manifest.created_at[:10],
-        ]
+        return ", ".join(filter(None, (self.models, self.place)))
+
+    @property
+    def models(self) -> str:
+        """The models with their sizes: "ResNet-50 and BERT-base"."""
+        return " and ".join(dict.fromkeys(self.results.cases.model_title))
+
+    @cached_property
+    def place(self) -> str:
+        """What was measured on: devices, site and date."""
+        manifest = self.manifest
+        site = "imported logs" if manifest.is_import else f"site {manifest.site_name}"
+        words = (describe_devices(self.results.cases), site, manifest.created_at[:10])
         return ", ".join(filter(None, words))
 
     @property

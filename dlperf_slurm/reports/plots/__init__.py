@@ -23,7 +23,7 @@ KINDS_OF_PAGE = ("throughput-", "speedup-", "efficiency-")
 
 _IS_FOR_PAGE = ContextVar("_IS_FOR_PAGE", default=False)
 # what the figures of a report are about: model, devices, site, date, run
-_SOURCE = ContextVar("_SOURCE", default="")
+_SOURCE: ContextVar[tuple[str, str]] = ContextVar("_SOURCE", default=("", ""))
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,12 @@ def draw_for_page(is_for_page: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def show_source(text: str) -> Iterator[None]:
-    """Write `text` below the titles of figures in files while this context is active."""
-    token = _SOURCE.set(text)
+def show_source(models: str, place: str) -> Iterator[None]:
+    """Write models and place below the titles of figures in files while this context is active.
+
+    The models are left out below a subject that begins with them, as the title of a table does.
+    """
+    token = _SOURCE.set((models, place))
     try:
         yield
     finally:
@@ -105,7 +108,9 @@ def make_plot(
         plot = Plot(make_name(kind, subject), subject, title, caption, save_svg(figure))
         if is_drawn_for_page():
             return plot
-        box = add_heading(figure, title, [*filter(None, (subject, _SOURCE.get()))], caption)
+        models, place = _SOURCE.get()
+        source = place if subject.startswith(models) else f"{models}, {place}"
+        box = add_heading(figure, title, [*filter(None, (subject, source))], caption)
         svg, pdf, png = (save_file(figure, suffix, box) for suffix in ("svg", "pdf", "png"))
         return replace(plot, file_svg=svg, pdf=pdf, png=png)
 

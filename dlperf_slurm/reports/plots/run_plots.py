@@ -63,7 +63,7 @@ def draw_one_by_one(summary: Summary, read: ReadRepeat) -> Iterator[Plot]:
 
 def _show_run(summary: Summary) -> AbstractContextManager[None]:
     """Return the context in which figures in files name the run and what it measured."""
-    return show_source(f"{summary.subject}; run {summary.manifest.run_id}")
+    return show_source(summary.models, f"{summary.place}; run {summary.manifest.run_id}")
 
 
 def _list_drawings(

@@ -142,11 +142,15 @@ def test_files_are_svg_with_text_and_pdf_without_dates(plots):
 
 
 def test_file_alone_says_what_it_shows_of_which_run(plots):
-    source = summarize_cases(make_cases()).subject
+    summary = summarize_cases(make_cases())
     for plot in plots.values():
         texts = " ".join(list_texts(replace(plot, svg=plot.file_svg)))
+        # the title of a table names the model, a case id does not
+        is_named = plot.subject.startswith(summary.models)
+        source = summary.place if is_named else summary.subject
         for text in (plot.title, plot.subject, f"{source}; run ", plot.caption):
             assert text in texts, plot.name
+        assert texts.count(summary.models) == 1, plot.name
         assert plot.png.startswith(b"\x89PNG"), plot.name
 
 
