@@ -106,6 +106,7 @@ MISTAKES = [
     ("directives = ['--clusters=one']", "directives[0]", ("by clusters",)),
     ("directives = ['-M one']", "directives[0]", ("'-M one': --clusters", "by clusters")),
     ("gpu_request = 'gpus-per-nodes'", "gpu_request", ("allowed: gpus-per-node, gres, none",)),
+    ("ranks = 'slrum'", "ranks", ("known: mpi, slurm, torchrun",)),
     ("inherit = ['SBATCH_WAIT']", "inherit[0]", ("'SBATCH_WAIT'",)),
     ("inherit = ['SLURM_CONF']", "inherit[0]", ("'SLURM_CONF'", "SBATCH_ACCOUNT")),
     ("clusters = 'one,two'", "clusters", ("'one,two'", "pattern")),

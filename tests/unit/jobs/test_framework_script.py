@@ -1,6 +1,5 @@
 """What a script has its nodes do before the ranks start: nothing, or as its golden file."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ from golden import GOLDEN, assert_is_golden, assert_script_is_golden
 
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import FOLDER
-from dlperf_slurm.contract.json_files import read_sidecar
-from dlperf_slurm.contract.nodes import NodeChecks, NodeWork
+from dlperf_slurm.contract.nodes import NodeChecks
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts
@@ -49,13 +47,6 @@ def test_script_says_nothing_of_nodes_where_the_site_asks_nothing():
     assert "prepare_nodes" not in files["scripts/2n8g.sbatch"]
 
 
-def test_nodes_read_what_the_site_asked(tmp_path):
-    path = tmp_path / "2n8g.node.json"
-    path.write_text(render(make_site(node=NODE))["scripts/2n8g.node.json"], encoding="utf-8")
-    checks = NodeChecks(devices=True, ecc=True, xid_hours=24.0, commands=("nhc -t 60",))
-    assert read_sidecar(path, NodeWork) == NodeWork(("nvidia-smi -pm 1",), checks, 90.0, {})
-
-
 def test_every_check_of_a_site_file_is_one_of_the_nodes():
     checks = make_site().node.check.model_dump()
     assert NodeChecks(**checks) == NodeChecks()
@@ -86,17 +77,6 @@ def test_host_makes_ready_where_ranks_are_in_a_container_and_they_see_the_copy()
     (launch,) = (line for line in lines if "worker run " in line)
     assert '"${SLURM_TMPDIR-}"/"${USER-}"/digits:' in launch
     assert "digits.tar" not in launch
-
-
-def test_kinds_of_jobs_with_other_checks_do_not_share_a_script():
-    override = {"when": {"framework": "jax"}, "node": {"check": {"clocks": True}}}
-    site = make_site(node=NODE, override=[override])
-    cases = [make_matrix_case("1n2g", framework=name) for name in ("jax", "pytorch")]
-    groups = group_array_tasks([ArrayTask(case, 1, 1) for case in cases], site, 1001)
-    files = render_scripts(groups, site, "run", RUN_DIR)
-    work = {name: json.loads(t) for name, t in files.items() if name.endswith(".node.json")}
-    assert [w["check"]["clocks"] for w in work.values()] == [True, False]
-    assert all(w["check"]["ecc"] for w in work.values())
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from dlperf_slurm.contract.host_noise import (
 )
 from dlperf_slurm.contract.json_files import ContractError, write_sidecar
 from dlperf_slurm.contract.peaks import PEAKS_FILE, Peaks
-from dlperf_slurm.contract.phases import SCRIPT, Phase
 from dlperf_slurm.contract.record import BatchTrial, Epoch
 from dlperf_slurm.contract.step_archive import SidecarFile
 from dlperf_slurm.files import FileProblem
@@ -83,9 +82,9 @@ def test_sound_record_is_believed(staged_run, task, case):
 
 
 OTHER_CASES = {
-    **{"batch_size_per_device": 8000, "topology": "2n1g", "mode": "infer", "model": "bert"},
-    **{"gradient_accumulation": 4, "loss_scale": 128, "model_parameters": {"classes": 10}},
-    **{"log_format": "tensorpack", "training": Training(epochs=3), "measured_steps": 1000},
+    **{"batch_size_per_device": 8000, "topology": "2n1g", "mode": "infer"},
+    **{"model_parameters": {"classes": 10}, "log_format": "tensorpack"},
+    "training": Training(epochs=3),
 }
 
 
@@ -127,7 +126,7 @@ def test_case_file_of_another_run_is_refused(staged_run, task, case, changes, ex
     assert expected in refuse(staged_run, task, make_record(other))
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]\n", b"{}\n"])
+@pytest.mark.parametrize("damage", [b"", b"[]\n", b"{}\n"])
 def test_file_of_cases_that_lacks_one_is_named(staged_run, task, case, damage):
     write_record(staged_run, task, make_record(case))
     path = staged_run.path / CASES_FILE
@@ -225,7 +224,7 @@ def write_steps(run, task, seconds) -> None:
 @pytest.mark.parametrize(
     ("window", "first", "second"),
     [
-        *((2.0, 0.2 * factor, 0.2) for factor in (1000, 1.05, 0.9, 0.001)),
+        *((2.0, 0.2 * factor, 0.2) for factor in (1.05, 0.9)),
         # a window that is shorter than steps of milliseconds
         (1e-6, 0.0005, 0.0005),
     ],
@@ -359,12 +358,6 @@ def test_tokens_beside_a_record_are_read_and_judged(staged_run, task, case):
         believe(staged_run, task)
 
 
-def test_value_that_cannot_be_is_refused(staged_run, task, case):
-    write_record(staged_run, task, make_record(case, ranks=change_ranks(case, final_loss=math.nan)))
-    with pytest.raises(ContractError, match=r"record\.json: ranks\[0\]\.final_loss is nan"):
-        believe(staged_run, task)
-
-
 OWN_CASE = make_case()
 USE = CpuUse(2.0, 4, 0.5, 0.1, 0.0, (OtherProcess("x", 0.1),))
 SOUND = NoiseReport(
@@ -376,55 +369,36 @@ SOUND = NoiseReport(
 )
 
 
-def change_window(**changes):
-    host = dataclasses.replace(SOUND.hosts[0], window=(dataclasses.replace(USE, **changes),))
-    return dataclasses.replace(SOUND, hosts=(host,))
-
-
-def test_what_was_written_is_read(tmp_path):
+def test_sidecar_that_was_written_is_read_and_none_has_to_be_there(tmp_path):
     write_sidecar(tmp_path / HOST_NOISE_FILE, SOUND)
     content = (tmp_path / HOST_NOISE_FILE).read_bytes()
     sidecars = parse_sidecars({HOST_NOISE_FILE: SidecarFile(content, HOST_NOISE_FILE)})
     assert sidecars == Sidecars(SOUND)
-    assert find_sidecar_problem(sidecars, make_record(OWN_CASE)) == ""
-
-
-def test_record_may_have_nothing_beside_it():
     assert parse_sidecars({}) == NO_SIDECARS
-    assert find_sidecar_problem(NO_SIDECARS, make_record(OWN_CASE)) == ""
+    for one in (sidecars, NO_SIDECARS):
+        assert find_sidecar_problem(one, make_record(OWN_CASE)) == ""
+
+
+PEAKS = Peaks(OWN_CASE.run_id, OWN_CASE.case_id, OWN_CASE.repeat, OWN_CASE.attempt, "bf16", ())
 
 
 @pytest.mark.parametrize(
-    ("noise", "problem"),
+    ("sidecars", "problem"),
     [
-        (dataclasses.replace(SOUND, case_id="other"), "case_id is 'other'"),
-        (dataclasses.replace(SOUND, repeat=2), "repeat is 2, "),
-        (dataclasses.replace(SOUND, attempt=2), "attempt is 2, "),
-        (dataclasses.replace(SOUND, hosts=(HostNoise("n9", 1.0),)), "host 'n9'"),
+        (Sidecars(dataclasses.replace(SOUND, case_id="other")), "noise.json: case_id is 'other'"),
+        (Sidecars(dataclasses.replace(SOUND, repeat=2)), "repeat is 2, "),
+        (Sidecars(dataclasses.replace(SOUND, attempt=2)), "attempt is 2, "),
+        (Sidecars(dataclasses.replace(SOUND, hosts=(HostNoise("n9", 1.0),))), "host 'n9'"),
+        (Sidecars(peaks=PEAKS), f"{PEAKS_FILE}: number_format is 'bf16'"),
     ],
 )
-def test_what_contradicts_the_record_is_named(noise, problem):
-    found = find_sidecar_problem(Sidecars(noise), make_record(OWN_CASE))
-    assert found.startswith(f"{HOST_NOISE_FILE}: ")
-    assert problem in found
+def test_sidecar_that_contradicts_the_record_is_named(sidecars, problem):
+    assert problem in find_sidecar_problem(sidecars, make_record(OWN_CASE))
 
 
-def test_peaks_in_another_number_format_than_the_record_are_named():
-    peaks = Peaks(OWN_CASE.run_id, OWN_CASE.case_id, OWN_CASE.repeat, OWN_CASE.attempt, "bf16", ())
-    found = find_sidecar_problem(Sidecars(peaks=peaks), make_record(OWN_CASE))
-    assert found.startswith(f"{PEAKS_FILE}: number_format is 'bf16'")
-
-
-@pytest.mark.parametrize(
-    ("noise", "key"),
-    [
-        (change_window(other_share=1.5), "hosts[0].window[0].other_share is 1.5"),
-        (change_window(run_share=float("nan")), "hosts[0].window[0].run_share is nan"),
-        (change_window(cpus=0), "hosts[0].window[0].cpus is 0"),
-        (dataclasses.replace(SOUND, phases=(Phase(SCRIPT, -1.0),)), "phases[0].seconds is -1.0"),
-    ],
-)
-def test_host_noise_that_cannot_be_is_refused(noise, key):
-    content = json.dumps(dataclasses.asdict(noise)).encode()
-    with pytest.raises(ContractError, match=re.escape(f"a/host_noise.json: {key}")):
+def test_host_noise_that_cannot_be_is_refused():
+    host = dataclasses.replace(SOUND.hosts[0], window=(dataclasses.replace(USE, other_share=1.5),))
+    content = json.dumps(dataclasses.asdict(dataclasses.replace(SOUND, hosts=(host,)))).encode()
+    key = re.escape("a/host_noise.json: hosts[0].window[0].other_share is 1.5")
+    with pytest.raises(ContractError, match=key):
         parse_sidecars({HOST_NOISE_FILE: SidecarFile(content, "a/host_noise.json")})

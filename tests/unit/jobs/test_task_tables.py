@@ -96,11 +96,12 @@ def run_script(attempt_dir: Path) -> Record:
 
 @pytest.mark.parametrize("stream", [1, 2])
 def test_log_of_the_script_becomes_the_record(tmp_path, stream):
-    record = run_script(make_attempt(tmp_path, f"cat {LOG} >&{stream}"))
+    record = run_script(make_attempt(tmp_path, f"pwd > place; cat {LOG} >&{stream}"))
     assert (record.status, find_record_problem(record)) == ("ok", "")
     assert record.samples_per_s == pytest.approx(611.87)
     assert record.publisher_samples_per_s == 611.87
     assert (tmp_path / "log").read_bytes() == LOG.read_bytes()
+    assert (tmp_path / "place").read_text() == f"{tmp_path}\n"
 
 
 PRINT = "echo Epoch: [0][$i/900] Time 0.5 '(0.5)' Data 0.1 '(0.1)' Loss 7 '(7)'"
@@ -128,27 +129,17 @@ def test_script_without_a_limit_is_ended(tmp_path, monkeypatch):
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 
-def test_script_runs_in_its_attempt(tmp_path):
-    run_script(make_attempt(tmp_path, "pwd"))
-    assert (tmp_path / "log").read_text() == f"{tmp_path}\n"
-
-
 @pytest.mark.not_in_check
 @pytest.mark.parametrize(
     ("script", "changes", "reason"),
     [
         (f"cat {LOG}; exit 3", {}, "exit code 3"),
         (f"head -20 {LOG}", {}, "the log"),
-        ("true", {}, "the log"),
         (f"cat {LOG}", {"batch_size_per_device": 32}, "batch_size_per_device is 64 in the log"),
-        (f"cat {LOG}", {"model": "bert"}, "model is resnet50 in the log"),
-        (f"cat {LOG}", {"gradient_sync": "native"}, "gradient_sync is parameter_server in the log"),
         (f"cat {LOG} {LOG}", {}, "2 runs"),
-        (f"sed s/training/forward-only/ {LOG}", {}, "mode is infer in the log"),
         (f"sed 's/ (synthetic)//' {LOG}", {}, "data is folder in the log"),
         ("python3 -c 'import no_such'", {}, "ModuleNotFoundError: No module named 'no_such'"),
         ("echo no license; exit 4", {}, "exit code 4, after the line 'no license'"),
-        ("cat no_such_file", {}, "No such file or directory'"),
         ("echo RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", {}, "out of memory"),
     ],
 )
@@ -159,17 +150,13 @@ def test_log_that_is_not_of_the_case_fails_with_the_reason(tmp_path, script, cha
     assert record.case == read_json(tmp_path / "case.json", Case)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "device_name"),
-    [
-        ("<product_name>NVIDIA H200</product_name>", "NVIDIA H200"),
-        ("<product_name>NVIDIA H200</product_name><mig_devices><mig_device><gpu_instance_id>1"
-         "</gpu_instance_id></mig_device></mig_devices>", "NVIDIA H200 MIG"),
-    ],
-)  # fmt: skip
-def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch, gpus, device_name):
+def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch):
     folder = tmp_path / "bert-4n8g-bs8-bf16-eval"
     folder.mkdir()
+    gpus = (
+        "<product_name>NVIDIA H200</product_name><mig_devices><mig_device><gpu_instance_id>1"
+        "</gpu_instance_id></mig_device></mig_devices>"
+    )
     query = tmp_path / "nvidia-smi"
     query.write_text(f"#!/bin/sh\necho '<nvidia_smi_log><gpu>{gpus}</gpu></nvidia_smi_log>'\n")
     query.chmod(0o755)
@@ -177,7 +164,7 @@ def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch, 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     asked = {"framework": "pytorch", "log_format": "pytorch_examples", "device": "cuda"}
     record = run_script(make_attempt(folder, STEPS, measured_steps=10, **asked))
-    assert (record.status, record.ranks[0].device_name) == ("ok", device_name)
+    assert (record.status, record.ranks[0].device_name) == ("ok", "NVIDIA H200 MIG")
 
 
 def test_script_that_is_told_to_end_leaves_no_process(tmp_path):
@@ -217,22 +204,6 @@ def test_script_with_a_model_of_its_own_needs_no_other():
 
 
 @pytest.mark.parametrize(
-    ("script", "model", "line", "key"),
-    [
-        ('["worker", "official"]', "gpt2", None, "model"),
-        ('"official"', "", None, "model"),
-        ('"official"', "bert", 7, "scripts.official.model"),
-    ],
-)
-def test_matrix_without_a_model_names_who_needs_one(script, model, line, key):
-    text = MATRIX.partition("[axes]")[2].replace('["worker", "official"]', script)
-    own = "[axes]" + text.replace("[scripts.official]", f'[scripts.official]\nmodel = "{model}"')
-    with pytest.raises(InputError) as caught:
-        read_matrix(write_matrix(own))
-    assert_problem(caught.value, file="matrix.toml", line=line, key=key, says=("bert",))
-
-
-@pytest.mark.parametrize(
     ("command", "text"),
     [
         ("{{ parameters.width }} {{ parameters.image_size }} {{ seed + repeat }}", "16 224 4"),
@@ -256,7 +227,6 @@ def test_command_may_loop_and_choose(command, text):
     [
         ("{{ batch }}", ("'batch'", "known: framework")),
         ("x\n{{ nodes", ("line 2: TemplateSyntaxError: ",)),
-        ("{{ nodes.x }}", ("'int object'", "'x'")),
     ],
 )
 def test_command_that_is_no_template_names_its_key(command, says):
@@ -354,7 +324,6 @@ def test_work_of_all_cases_together_is_bounded():
         ("{{ frameworks[0].__class__ }}", "access to attribute '__class__' of 'FrameworkScript'"),
         ("{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}", "in a loop"),
         ("{{ '{:9999999999}'.format(1) }}", "access to attribute 'format' of 'str'"),
-        ("{{ (1).to_bytes(10**10, 'big') }}", "access to attribute 'to_bytes' of 'int'"),
         ("{% set x = namespace() %}", "'namespace' is undefined"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
     ],

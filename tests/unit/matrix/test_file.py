@@ -122,6 +122,7 @@ SOURCES = f"""{SOUND}script = ["worker", "official"]
 command = "python train.py -b {{{{ batch_size_per_device }}}}"
 format = "tf_cnn_benchmarks"
 """
+AXES_BEGIN = SOUND.index("[axes]")
 SCRIPT = "command = 'x'\nformat = 'tf_cnn_benchmarks'\n[scripts.official]"
 
 
@@ -305,6 +306,19 @@ MISTAKES = [
         change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")
         + "[[override]]\nwhen = { model = 'gpt2' }\nmodel.layers = 2\n",
         *(14, "override[0].model", ("'gpt2'",)),
+    ),
+    # without a [model] table
+    (
+        change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")[AXES_BEGIN:],
+        *(None, "model", ("bert",)),
+    ),
+    (
+        change_source('["worker", "official"]', '"official"')[AXES_BEGIN:],
+        *(None, "model", ("bert",)),
+    ),
+    (
+        change_source("[scripts.official]", "[scripts.official]\nmodel = 'bert'"),
+        *(9, "scripts.official.model", ("bert",)),
     ),
     (
         change_source("[scripts.official]", f"[scripts.worker]\n{SCRIPT}"),
