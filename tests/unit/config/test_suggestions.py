@@ -15,7 +15,6 @@ FIGURES = ("throughput-by-topology-resnet50-train", "latency-percentiles-resnet5
     ("word", "nearest"),
     [
         ("throughput-by-topolgy-resnet50-train", FIGURES[0]),
-        ("lattency", FIGURES[1]),
         ("energy", ""),
     ],
 )
