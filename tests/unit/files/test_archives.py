@@ -59,17 +59,13 @@ def test_files_and_folders_are_those_of_its_one_folder(make):
     assert list_names(path / "b", path) == ["c"]
     assert has_file(path / "b/c/d", path)
     assert not has_file(path / "b/x/d", path)
-
-
-def test_what_is_not_there_is_not_found(make):
-    path = make("run/a/b")
-    for name in ("x", "a/x", "run/a"):
+    for name in ("x", "b/x", "run/a"):
         with pytest.raises(FileNotFoundError):
             read_text(path / name, root=path)
     with pytest.raises(FileNotFoundError):
         list_names(path / "x", path)
     with pytest.raises(FileProblem, match="regular file"):
-        read_text(path / "a", root=path)
+        read_text(path / "b", root=path)
 
 
 def test_path_that_leads_out_of_an_archive_is_refused(make):
@@ -84,7 +80,6 @@ def test_path_that_leads_out_of_an_archive_is_refused(make):
     [
         (("a/b", "c/d"), "in one folder"),
         (("a",), "in one folder"),
-        ((), "in one folder"),
         (("a/b", "a/b/c"), "'b' .*folder"),
         (("a/b", "a/../../c"), "outside of its folder"),
     ],
@@ -189,17 +184,15 @@ def test_changed_byte_of_a_member_is_noticed(name):
         read(io.BytesIO(content), name)
 
 
-@pytest.mark.parametrize(("megabytes", "is_refused"), [(90, False), (130, True)])
-def test_archive_of_few_bytes_that_inflate_to_many_is_refused(tmp_path, megabytes, is_refused):
+def test_archive_of_few_bytes_that_inflate_to_many_is_refused(tmp_path):
     path = tmp_path / "run.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for number in range(3):
-            archive.writestr(f"run/{number}", bytes(megabytes * 10**6))
-    if not is_refused:
-        assert find_archive(path) is not None
-        # a member of which a reader wants less is not inflated whole
-        with pytest.raises(FileProblem, match="more than 1000 bytes"):
-            read_text(path / "0", 1000, root=path)
-        return
+    for megabytes in (90, 130):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for number in range(3):
+                archive.writestr(f"run/{number}", bytes(megabytes * 10**6))
+        if megabytes == 90:
+            # a member of which a reader wants less is not inflated whole
+            with pytest.raises(FileProblem, match="more than 1000 bytes"):
+                read_text(path / "0", 1000, root=path)
     with pytest.raises(FileProblem, match="390000000 bytes"):
         find_archive(path)
