@@ -21,7 +21,7 @@ from builders import (
 from outcome_builders import make_telemetry
 from support.cases import vary
 
-from dlperf_slurm.contract.case import Case, Training
+from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.host_noise import (
     HOST_NOISE_FILE,
     CpuUse,
@@ -81,32 +81,18 @@ def test_sound_record_is_believed(staged_run, task, case):
     assert believe(staged_run, task).record.samples_per_s == 80.0
 
 
-OTHER_CASES = {
-    **{"batch_size_per_device": 8000, "topology": "2n1g", "mode": "infer"},
-    **{"model_parameters": {"classes": 10}, "log_format": "tensorpack"},
-    "training": Training(epochs=3),
-}
-
-
-@pytest.mark.parametrize("name", OTHER_CASES)
-def test_record_of_another_case_is_refused(staged_run, task, case, name):
-    other = OTHER_CASES[name]
-    message = refuse(staged_run, task, make_record(vary(case, **{name: other})))
-    owner = case if hasattr(case, name) else case.axes
-    assert f"{name} is {other!r}"[:40] in message
-    assert f", {CASES_FILE} has {getattr(owner, name)!r}"[:40] in message
-
-
-def test_every_plain_field_of_a_case_is_compared(staged_run, task, case):
+def test_every_field_of_a_case_and_its_axes_is_compared(staged_run, task, case):
     """With one more field, a value of another case passes here until it is compared."""
     unlike = {int: 12345, float: 123.5, str: "other", bool: True}
-    for field in dataclasses.fields(Case):
-        if field.type in unlike:
-            changed = vary(case, **{field.name: unlike[field.type]})
-            assert f"case.{field.name} is " in refuse(staged_run, task, make_record(changed))
-
-
-def test_failed_record_of_another_case_is_refused(staged_run, task, case):
+    others = {"model_parameters": {"classes": 10}, "training": Training(epochs=3)}
+    others.update(log_format="tensorpack", topology="2n1g", batch_size_per_device=8000)
+    for owner in (case, case.axes):
+        for field in dataclasses.fields(owner):
+            other = others.get(field.name, unlike.get(field.type))
+            if other is not None:
+                message = refuse(staged_run, task, make_record(vary(case, **{field.name: other})))
+                assert f"{field.name} is {other!r}"[:40] in message
+                assert f", {CASES_FILE} has {getattr(owner, field.name)!r}"[:40] in message
     message = refuse(staged_run, task, make_failed_record(vary(case, precision="amp-fp16")))
     assert "case.axes.precision is 'amp-fp16', " in message
 
@@ -175,13 +161,6 @@ def test_value_that_contradicts_the_case_or_the_others_is_refused(
     assert says in refuse(staged_run, task, make_record(case, **change(case)))
 
 
-def test_no_step_is_no_measurement(staged_run, task, case):
-    none = vary(case, measured_steps=0)
-    replace_case(staged_run, task, none)
-    message = refuse(staged_run, task, make_record(none))
-    assert "case.measured_steps is 0; allowed: at least 1" in message
-
-
 @pytest.mark.parametrize(
     ("least", "steps", "is_valid"), [(5.0, 12, True), (5.0, 7, False), (0.0, 12, False)]
 )
@@ -200,17 +179,15 @@ def test_more_steps_are_those_of_a_case_with_least_seconds(
 
 
 @pytest.mark.parametrize(
-    ("parameters", "expected"),
+    ("changes", "expected"),
     [
-        ({"nonsense": 1}, "unknown parameter of resnet50"),
-        ({"stage_blocks": (3, 4)}, "allowed: four integers"),
-        ({"stage_blocks": (10**9, 1, 1, 1)}, "weight tensors or more"),
+        ({"measured_steps": 0}, "case.measured_steps is 0; allowed: at least 1"),
+        ({"model_parameters": {"nonsense": 1}}, "unknown parameter of resnet50"),
+        ({"model_parameters": {"stage_blocks": (10**9, 1, 1, 1)}}, "weight tensors or more"),
     ],
 )
-def test_model_that_cannot_be_built_is_refused_at_once(
-    staged_run, task, case, parameters, expected
-):
-    odd = vary(case, model_parameters=parameters)
+def test_case_that_cannot_be_measured_is_refused_at_once(staged_run, task, case, changes, expected):
+    odd = vary(case, **changes)
     replace_case(staged_run, task, odd)
     assert expected in refuse(staged_run, task, make_record(odd))
 
@@ -222,68 +199,55 @@ def write_steps(run, task, seconds) -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "first", "second"),
+    ("window", "steps", "is_valid"),
     [
-        *((2.0, 0.2 * factor, 0.2) for factor in (1.05, 0.9)),
-        # a window that is shorter than steps of milliseconds
-        (1e-6, 0.0005, 0.0005),
-    ],
-)
-def test_steps_of_training_that_do_not_add_up_to_their_window_are_refused(
-    staged_run, task, case, window, first, second
-):
-    write_steps(staged_run, task, [[first] * 10, [second] * 10])
-    message = refuse(staged_run, task, make_record(case, window_seconds=window))
-    assert f"rank 0 took {10 * first:.6f} s in total, but window_s" in message
-    assert f"is {window:.6f}" in message
-
-
-@pytest.mark.parametrize(
-    ("window", "steps"),
-    [
-        (2.0, [[0.199] * 10, [0.1, 0.3] * 5]),
+        (2.0, [[0.199] * 10, [0.1, 0.3] * 5], True),
         # ends with a wait of milliseconds
-        (0.010, [[0.0005] * 10] * 2),
+        (0.010, [[0.0005] * 10] * 2, True),
+        (2.0, [[0.21] * 10, [0.2] * 10], False),
+        (2.0, [[0.18] * 10, [0.2] * 10], False),
+        # a window that is shorter than steps of milliseconds
+        (1e-6, [[0.0005] * 10] * 2, False),
     ],
 )
-def test_steps_that_add_up_are_believed(staged_run, task, case, window, steps):
-    write_record(staged_run, task, make_record(case, window_seconds=window))
+def test_steps_of_training_add_up_to_their_window(staged_run, task, case, window, steps, is_valid):
+    record = make_record(case, window_seconds=window)
+    write_record(staged_run, task, record)
     write_steps(staged_run, task, steps)
-    assert believe(staged_run, task).step_seconds.shape == (2, 10)
+    if is_valid:
+        assert believe(staged_run, task).step_seconds.shape == (2, 10)
+    else:
+        message = refuse(staged_run, task, record)
+        assert f"rank 0 took {10 * steps[0][0]:.6f} s in total, but window_s" in message
+        assert f"is {window:.6f}" in message
 
 
 SEARCHED = "64 -> 16"
 
 
-def make_search(run, task, case, size, batch_size="64 -> 16", tried=64):
-    """Return the record of a search of `batch_size`, and the changes to the manifest's case."""
-    replace_case(run, task, vary(case, batch_size_per_device=batch_size))
-    trial = BatchTrial(tried, False, 0, 1.0)
-    found = vary(case, batch_size_per_device=size)
-    return make_record(found, batch_trials=(trial,)), {"batch_size_per_device": batch_size}
-
-
-@pytest.mark.parametrize(("size", "batch_size"), [(64, SEARCHED), (16, SEARCHED), (56, "max")])
-def test_batch_size_that_a_job_found_is_believed(staged_run, task, case, size, batch_size):
-    record, planned = make_search(staged_run, task, vary(case, batch_size_step=8), size, batch_size)
-    write_record(staged_run, task, record)
-    assert believe(staged_run, task, planned).record.case.axes.batch_size == size
-
-
 @pytest.mark.parametrize(
-    ("size", "batch_size", "expected"),
+    ("size", "searched", "expected"),
     [
+        *((64, SEARCHED, ""), (16, SEARCHED, ""), (56, "max", "")),
         (8000, SEARCHED, "is 8000, not one of the sizes in '64 -> 16'"),
         (SEARCHED, SEARCHED, "is '64 -> 16'; allowed: a number"),
         (60, "max", "is 60, not a multiple of batch_size_step (8)"),
         (8000, "max", "is 8000, which is not among the sizes that the job tried"),
     ],
 )
-def test_batch_size_that_no_job_can_have_found_is_refused(
-    staged_run, task, case, size, batch_size, expected
+def test_batch_size_is_one_that_the_job_can_have_found(
+    staged_run, task, case, size, searched, expected
 ):
-    record, planned = make_search(staged_run, task, vary(case, batch_size_step=8), size, batch_size)
-    assert expected in refuse(staged_run, task, record, planned)
+    case = vary(case, batch_size_step=8)
+    replace_case(staged_run, task, vary(case, batch_size_per_device=searched))
+    trial = BatchTrial(64, False, 0, 1.0)
+    record = make_record(vary(case, batch_size_per_device=size), batch_trials=(trial,))
+    planned = {"batch_size_per_device": searched}
+    if expected:
+        assert expected in refuse(staged_run, task, record, planned)
+    else:
+        write_record(staged_run, task, record)
+        assert believe(staged_run, task, planned).record.case.axes.batch_size == size
 
 
 def make_epoch(number, **changes):
@@ -301,11 +265,7 @@ def make_epoch(number, **changes):
         ((make_epoch(1), make_epoch(2, elapsed_seconds=1.0)), 160, "epochs[1] is epoch 2 after 1"),
         ((make_epoch(1), make_epoch(2, training_seconds=9.0)), 160, "epochs[1] is epoch 2 after 3"),
         ((make_epoch(1), make_epoch(2)), 161, "allowed: multiples of the global batch size, 16"),
-        (
-            (make_epoch(1), make_epoch(2)),
-            320,
-            "has steps for 160 samples, but trained_samples is 320",
-        ),
+        ((make_epoch(1), make_epoch(2)), 320, "steps for 160 samples, but trained_samples is 320"),
     ],
 )
 def test_training_is_that_of_its_epochs(staged_run, task, case, epochs, samples, expected):
@@ -328,18 +288,10 @@ GENERATIONS = numpy.full((2, 10, 3), 0.1)
     ("seconds", "axes", "problem"),
     [
         (GENERATIONS, {"output_tokens": 3}, ""),
-        (
-            None,
-            {"output_tokens": 3},
-            "is missing; this file must contain the times of the generated tokens",
-        ),
+        (None, {"output_tokens": 3}, "is missing; this file must contain the times of"),
         (None, {}, ""),
         (GENERATIONS, {}, "shape is (2, 10, 3), not [ranks, steps, tokens] (2, 10, 0)"),
-        (
-            GENERATIONS[:, :9],
-            {"output_tokens": 3},
-            "shape is (2, 9, 3), not [ranks, steps, tokens] (2, 10, 3)",
-        ),
+        (GENERATIONS[:, :9], {"output_tokens": 3}, "shape is (2, 9, 3), not [ranks, "),
         (-GENERATIONS, {"output_tokens": 3}, "has negative, infinite or NaN times"),
         (math.inf * GENERATIONS, {"output_tokens": 3}, "has negative, infinite or NaN times"),
         (2 * GENERATIONS, {"output_tokens": 3}, "the tokens of a step took longer than the step"),
@@ -347,7 +299,9 @@ GENERATIONS = numpy.full((2, 10, 3), 0.1)
 )
 def test_tokens_are_those_of_the_steps(seconds, axes, problem):
     record = make_record(vary(make_case(), mode="infer", **axes))
-    assert find_token_problem(record, seconds, numpy.full((2, 10), 0.31)) == problem
+    found = find_token_problem(record, seconds, numpy.full((2, 10), 0.31))
+    assert found.startswith(problem)
+    assert bool(found) == bool(problem)
 
 
 def test_tokens_beside_a_record_are_read_and_judged(staged_run, task, case):
