@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from builders import make_matrix_case, make_site
 from golden import GOLDEN, assert_is_golden, assert_script_is_golden
 
@@ -10,9 +9,7 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import FOLDER
 from dlperf_slurm.contract.nodes import NodeChecks
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.jobs.unsupported import explain_unsupported
 
 RUN_DIR = Path("/shared/results/run")
 NODE = {
@@ -77,22 +74,3 @@ def test_host_makes_ready_where_ranks_are_in_a_container_and_they_see_the_copy()
     (launch,) = (line for line in lines if "worker run " in line)
     assert '"${SLURM_TMPDIR-}"/"${USER-}"/digits:' in launch
     assert "digits.tar" not in launch
-
-
-@pytest.mark.parametrize(
-    ("dataset", "obstacle"),
-    [
-        ({"path": "/nowhere"}, "on_login_node = false"),
-        ({"path": "/nowhere", "on_login_node": False}, ""),
-        ({"path": "/nowhere", "stage_to": "$TMPDIR/x"}, "on_login_node = false"),
-        # an archive is data only where nodes unpack it
-        ({"path": "digits.tar"}, "to use a tar archive, also set `stage_to`"),
-        ({"path": "digits.tar", "stage_to": "$TMPDIR/x"}, ""),
-    ],
-)
-def test_data_that_compute_nodes_alone_see_is_not_asked_for(home, dataset, obstacle):
-    (home / "digits.tar").touch()
-    site = make_site(datasets={"digits": {**dataset, "path": str(home / dataset["path"])}})
-    case = make_matrix_case(data=FOLDER, dataset="digits")
-    reason = explain_unsupported(case, make_case(case, site, "", 1, 1), site)
-    assert obstacle in reason if obstacle else reason is None

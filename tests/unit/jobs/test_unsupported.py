@@ -1,7 +1,6 @@
 """What keeps a case from a site, or its framework from it: the reason, and what would work."""
 
 import os
-from dataclasses import replace
 
 import pytest
 from builders import make_axes, make_matrix_case, make_site
@@ -20,8 +19,8 @@ V100, A100, H100, MI250X = "7.0", "8.0", "9.0", "gfx90a"
 OWN = {"pytorch": {"python": "/opt/torch/bin/python"}}
 
 
-def explain(case, site=None):
-    site = site or make_site()
+def explain(case, site):
+    site = site.resolve(get_job_kind(case.axes))
     return explain_unsupported(case, make_case(case, site, "run", 1, 1), site)
 
 
@@ -122,7 +121,7 @@ def test_times_are_no_more_than_are_read_again(topology, steps, generation, most
     def explain_steps(measured_steps):
         protocol = Protocol(repeats=1, warmup_steps=0, measured_steps=measured_steps)
         mode = {"mode": "infer", "model": "llama", **generation} if generation else {}
-        return explain(make_matrix_case(topology, protocol=protocol, **mode))
+        return explain(make_matrix_case(topology, protocol=protocol, **mode), make_site())
 
     assert explain_steps(most) is None
     reason = explain_steps(most + 1)
@@ -130,13 +129,25 @@ def test_times_are_no_more_than_are_read_again(topology, steps, generation, most
     assert f"in [protocol] to at most {most}" in reason
 
 
-def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):
-    reason = explain(make_matrix_case(data="folder", dataset="digits"))
-    assert str(tmp_path / "data" / "digits") in reason
-    assert "[datasets]" in reason
-    assert "data make" in reason
-    (tmp_path / "data" / "digits").mkdir(parents=True)
-    assert explain(make_matrix_case(data="folder", dataset="digits")) is None
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        ({"path": "nowhere"}, ("nowhere", "[datasets]", "data make", "on_login_node = false")),
+        ({"path": "nowhere", "on_login_node": False}, ()),
+        ({"path": "nowhere", "stage_to": "$TMPDIR/x"}, ("on_login_node = false",)),
+        ({"path": "data"}, ()),
+        # an archive is data only where nodes unpack it
+        ({"path": "digits.tar"}, ("to use a tar archive, also set `stage_to`",)),
+        ({"path": "digits.tar", "stage_to": "$TMPDIR/x"}, ()),
+    ],
+)
+def test_data_set_that_is_not_there_is_an_obstacle(home, dataset, says):
+    (home / "data").mkdir()
+    (home / "digits.tar").touch()
+    site = make_site(datasets={"digits": dataset})
+    reason = explain(make_matrix_case(data="folder", dataset="digits"), site)
+    assert [words for words in says if words not in (reason or "")] == []
+    assert bool(reason) == bool(says)
 
 
 # those that PyPI has for CPUs alone
@@ -149,10 +160,7 @@ def make_framework_case(framework):
 
 
 def explain_gpu(framework, **values):
-    site = make_site(**{"device": "cuda", **values})
-    case = make_framework_case(framework)
-    settled = site.resolve(get_job_kind(case.axes))
-    return explain_unsupported(case, make_case(case, settled, "run", 1, 1), settled)
+    return explain(make_framework_case(framework), make_site(**{"device": "cuda", **values}))
 
 
 @pytest.mark.parametrize(
@@ -186,8 +194,7 @@ def test_reason_names_the_build_and_the_gpu(framework, capability, says):
 
 def explain_horovod(framework, **site):
     case = make_matrix_case("1n2g", framework=framework, gradient_sync="horovod")
-    cuda = make_site(device="cuda", **site)
-    return explain_unsupported(case, make_case(case, cuda, "run", 1, 1), cuda)
+    return explain(case, make_site(device="cuda", **site))
 
 
 def test_horovod_that_the_tool_cannot_build_takes_an_environment_of_the_sites_own():
@@ -217,19 +224,17 @@ def test_build_for_cpus_that_a_site_names_is_left_out(tmp_path):
     assert explain_gpu("pytorch", environments=named, device="cpu") is None
 
 
-@pytest.mark.parametrize("framework", ["jax", "pytorch"])
-def test_site_with_gpus_never_takes_an_environment_for_cpus(framework, monkeypatch, tmp_path):
+def test_site_with_gpus_never_takes_an_environment_for_cpus(monkeypatch, tmp_path):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path))
     site = make_site(device="cuda")
-    for_cpus = find_managed_environment(framework) / "bin" / "python"
+    for_cpus = find_managed_environment("pytorch") / "bin" / "python"
     for_cpus.parent.mkdir(parents=True)
     for_cpus.touch()
-    assert site.find_environment(framework).venv == str(tmp_path / f"{framework}-cuda")
-    axes = make_framework_case(framework).axes
-    kinds = [get_job_kind(replace(axes, topology=topology)) for topology in ("1n1g", "2n8g")]
+    assert site.find_environment("pytorch").venv == str(tmp_path / "pytorch-cuda")
+    kinds = [get_job_kind(make_axes(topology)) for topology in ("1n1g", "2n8g")]
     # one environment is missing, of which one line is enough
     (line,) = list_missing_environments(site.resolve_each(kinds))
-    assert f"`dlperf-slurm env create {framework} --cuda`" in line
+    assert "`dlperf-slurm env create pytorch --cuda`" in line
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o755])
