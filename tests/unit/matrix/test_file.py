@@ -22,17 +22,13 @@ from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import make_schema, read_matrix
 from dlperf_slurm.matrix.tables import Matrix
+from dlperf_slurm.matrix.value_types import list_choices
 from dlperf_slurm.provision import copy_examples
-from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
+from dlperf_slurm.worker.frameworks import list_frameworks
 
 # what a condition may ask of beside the axes
 CONDITIONS = ", ".join(sorted([*AXES, "devices_per_node", "model", "nodes", "world_size"]))
 FRAMEWORKS = ", ".join(list_frameworks())
-PRECISIONS = ", ".join(
-    dict.fromkeys(
-        p for name in list_frameworks() for p in load_adapter(name).SUPPORTED["precision"]
-    )
-)
 
 SOUND = """\
 [model]
@@ -101,14 +97,12 @@ def test_all_mistakes_of_a_file_come_in_one_answer():
     ]
 
 
-@pytest.mark.parametrize("command", [["plan"], ["render"], ["submit"], ["submit", "--wait"]])
+@pytest.mark.parametrize("command", ["plan", "submit"])
 def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
     write_matrix(MANY_MISTAKES)
     before = sorted(Path().iterdir())
-    assert (main([*command, "matrix.toml", "--site", "local"]), sorted(Path().iterdir())) == (
-        2,
-        before,
-    )
+    assert main([command, "matrix.toml", "--site", "local"]) == 2
+    assert sorted(Path().iterdir()) == before
 
 
 TWO_MODELS = SOUND.replace(
@@ -168,7 +162,7 @@ MISTAKES = [
     ),
     (
         add_axis("precision = 'amp-fp61'"),
-        *(7, "axes.precision", ("'amp-fp61'", f"known: {PRECISIONS}", "mean 'amp-fp16'")),
+        *(7, "axes.precision", ("'amp-fp61'", ", ".join(list_choices("precision")))),
     ),
     (
         add_axis("clip_global_norm = 'yes'"),
@@ -183,10 +177,6 @@ MISTAKES = [
     (
         add_axis("[training]\nepochs = 2\nwarmup_epochs = 2"),
         *(7, "training", ("warmup_epochs", "less than epochs (2)")),
-    ),
-    (
-        add_axis("[training]\nepochs = 2\ntarget_top1 = 90"),
-        *(9, "training.target_top1", ("90", "at most 1")),
     ),
     (
         add_axis('[training]\nepochs = 2\nschedule = "cosin"'),
@@ -224,7 +214,7 @@ MISTAKES = [
         ("'llama-3-9b'", "llama", "known: tinyllama-1.1b", "mean 'llama-3-8b'"),
     ),
     (LLAMA.replace('"llama"', '"bert"'), 3, "model.preset", ("bert", "no presets")),
-    (LLAMA.replace('"llama-3-8b"', "3"), 3, "model.preset", ()),
+    (LLAMA.replace('"llama-3-8b"', "3"), 3, "model.preset", ("3",)),
     (
         LLAMA.replace("[axes]", "kv_heads = 5\n[axes]"),
         *(4, "model.kv_heads", ("5", "divisor of heads (32)")),
@@ -238,10 +228,7 @@ MISTAKES = [
         TWO_MODELS.replace('"bert"\nlayers = 2', '"resnet50"'),
         *(1, "model", ("'resnet50'", "twice")),
     ),
-    (
-        TWO_MODELS.replace("layers", "layrs"),
-        *(6, "model[1].layrs", ("of bert", "known: sequence_length", "mean 'layers'")),
-    ),
+    (TWO_MODELS.replace("layers", "layrs"), 6, "model[1].layrs", ("of bert", "mean 'layers'")),
     (
         f"{TWO_MODELS}[[override]]\nmodel = {{ dropout = 0.0 }}\nwhen = {{ model = 'resnet50' }}\n",
         *(12, "override[0].model.dropout", ("of resnet50", "known: image_size")),
@@ -305,13 +292,12 @@ MISTAKES = [
         change_source("[scripts.official]", "[scripts.official]\nmodel = 'bert'"),
         *(9, "scripts.official.model", ("bert",)),
     ),
-    (
-        change_source("[scripts.official]", f"[scripts.worker]\n{SCRIPT}"),
-        *(8, "scripts.worker", ("another name",)),
-    ),
-    (
-        change_source("[scripts.official]", f"[scripts.'a b']\n{SCRIPT}"),
-        *(8, "scripts.a b", ("letters, digits and _ . + -",)),
+    *(
+        (change_source("[scripts.official]", f"[scripts.'{name}']\n{SCRIPT}"), 8, key, (says,))
+        for name, key, says in (
+            ("worker", "scripts.worker", "another name"),
+            ("a b", "scripts.a b", "letters, digits and _ . + -"),
+        )
     ),
 ]
 
