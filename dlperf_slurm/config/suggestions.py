@@ -67,31 +67,11 @@ def describe_unknown(value: str, known: Sequence[str], what: str) -> str:
 
 # variables of job scripts, which a variable of the site would overwrite
 SCRIPT_VARIABLES = (
-    "DLPERF_SLURM_BEGUN_AT",
-    "DLPERF_SLURM_LAUNCHED_AT",
-    "array_task_id",
-    "array_tasks",
-    "attempt_dir",
-    "begun_at",
-    "end_seconds",
-    "error_text",
-    "exit_code",
-    "failures_to_hold",
-    "framework",
-    "group_id",
-    "has_launched",
-    "job_id",
-    "last_array_task_id",
-    "launcher_pid",
-    "limit_seconds",
-    "log_file",
-    "log_line",
-    "marker",
-    "reserve_file",
-    "run_dir",
-    "starter",
-    "tasks_per_job",
-    "warning_seconds",
+    *("DLPERF_SLURM_BEGUN_AT", "DLPERF_SLURM_LAUNCHED_AT", "array_task_id", "array_tasks"),
+    *("attempt_dir", "begun_at", "end_seconds", "error_text", "exit_code", "failures_to_hold"),
+    *("framework", "group_id", "has_launched", "job_id", "last_array_task_id", "launcher_pid"),
+    *("limit_seconds", "log_file", "log_line", "marker", "reserve_file", "run_dir", "starter"),
+    *("tasks_per_job", "warning_seconds"),
 )
 
 

@@ -51,20 +51,15 @@ def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
     Below `root`, no link is followed. Raises FileProblem, which names the file and the key, if it
     is unreadable, invalid or of another schema version; FileNotFoundError if it is missing.
     """
-    return build_dataclass(kind, read_values(path, root), str(path), is_complete=True)
+    data = reading.read_json(path, root=root)
+    if not isinstance(data, dict):
+        raise ContractError(f"{path}: not a JSON object")
+    return build_dataclass(kind, drop_schema_version(data, str(path)), str(path), is_complete=True)
 
 
 def read_sidecar(path: Path, kind: Type[D], root: Optional[Path] = None) -> D:
     """Read a file that `write_sidecar` wrote; raises as `read_json`."""
     return build_dataclass(kind, reading.read_json(path, root=root), str(path), is_complete=True)
-
-
-def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:
-    """Read a versioned JSON file, not validated, without its version; raises as `read_json`."""
-    data = reading.read_json(path, root=root)
-    if not isinstance(data, dict):
-        raise ContractError(f"{path}: not a JSON object")
-    return drop_schema_version(data, str(path))
 
 
 def drop_schema_version(data: Mapping[str, Any], where: str) -> Dict[str, Any]:

@@ -142,7 +142,7 @@ def _replace_half_pairs(value: Any) -> Any:
 def _open_in(folder: int, path: Path, flags: int) -> int:
     """Open a file in the folder with this descriptor; raises FileProblem for a link."""
     try:
-        return os.open(encode_path(Path(path.name)), flags, dir_fd=folder)
+        return os.open(encode_path(path.name), flags, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise FileProblem(

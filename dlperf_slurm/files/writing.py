@@ -35,7 +35,7 @@ def write_file(
     space if it is too little.
     """
     with _named_errors(path, content), open_folder(path.parent, root) as folder:
-        name = encode_path(Path(path.name))
+        name = encode_path(path.name)
         partial = _write_partial(folder, name, content, is_synced, mode)
         with _removed_on_error(folder, partial):
             os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -49,7 +49,7 @@ def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
     Of several simultaneous calls, one succeeds. Raises FileProblem if writing fails.
     """
     with _named_errors(path, content), open_folder(path.parent, root) as folder:
-        name = encode_path(Path(path.name))
+        name = encode_path(path.name)
         partial = _write_partial(folder, name, content, False, 0o666)
         try:
             os.link(partial, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -64,7 +64,7 @@ def remove_file(path: Path, root: Optional[Path] = None) -> None:
     """Remove a file or link if it exists; FileProblem if that fails or the folder is missing."""
     try:
         with open_folder(path.parent, root) as folder, suppress(FileNotFoundError):
-            os.unlink(encode_path(Path(path.name)), dir_fd=folder)
+            os.unlink(encode_path(path.name), dir_fd=folder)
     except FileProblem:
         raise
     except OSError as error:
@@ -80,7 +80,7 @@ def open_to_append(path: Path, root: Optional[Path] = None, mode: int = 0o666) -
     """
     try:
         with open_folder(path.parent, root) as folder:
-            descriptor = os.open(encode_path(Path(path.name)), _APPEND, mode, dir_fd=folder)
+            descriptor = os.open(encode_path(path.name), _APPEND, mode, dir_fd=folder)
     except FileProblem:
         raise
     except OSError as error:

@@ -73,10 +73,6 @@ class Group:
         return tuple(sorted({get_job_kind(task.case.axes) for task in self.array_tasks}))
 
     @property
-    def frameworks(self) -> tuple[str, ...]:
-        return tuple(sorted({kind.framework for kind in self.kinds}))
-
-    @property
     def node_hours(self) -> float:
         """The maximum node-hours of the array job: every array task at its time limit."""
         return len(self.array_tasks) * self.topology.nodes * self.time_limit_minutes / 60

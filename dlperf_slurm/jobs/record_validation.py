@@ -171,7 +171,7 @@ def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
     size = record.case.axes.batch_size_per_device
     ladder, step = asked.axes.batch_ladder, asked.batch_size_step
     wanted = f"'{asked.axes.batch_size_per_device}'"
-    if not isinstance(size, int) or size < 1:
+    if not isinstance(size, int):
         yield f"case.axes.batch_size_per_device is {_quote(size)}; allowed: a number"
     elif ladder and size not in ladder:
         yield f"case.axes.batch_size_per_device is {size}, not one of the sizes in {wanted}"

@@ -67,8 +67,7 @@ class RunTask(NamedTuple):
 
         `array_job_id` is that of the group ("7"); a plain job counts as element 0.
         """
-        index = self.array_task_id if self.shared_job is None else self.shared_job
-        return f"{array_job_id}_{index}"
+        return f"{array_job_id}_{self.job[1]}"
 
     @property
     def repeat_dir(self) -> str:

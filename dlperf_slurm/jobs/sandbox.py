@@ -37,53 +37,15 @@ MAX_BITS = 4096
 MAX_DIGITS = 1000
 
 _COMMAND_NODES = (
-    nodes.Template,
-    nodes.Output,
-    nodes.TemplateData,
-    nodes.If,
-    nodes.For,
-    nodes.Name,
-    nodes.Const,
-    nodes.Tuple,
-    nodes.List,
-    nodes.Dict,
-    nodes.Pair,
-    nodes.Keyword,
-    nodes.CondExpr,
-    nodes.Filter,
-    nodes.Test,
-    nodes.Call,
-    nodes.Getattr,
-    nodes.Getitem,
-    nodes.Slice,
-    nodes.Concat,
-    nodes.Compare,
-    nodes.Operand,
-    nodes.BinExpr,
-    nodes.UnaryExpr,
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.For),
+    *(nodes.Name, nodes.Const, nodes.Tuple, nodes.List, nodes.Dict, nodes.Pair, nodes.Keyword),
+    *(nodes.CondExpr, nodes.Filter, nodes.Test, nodes.Call, nodes.Getattr, nodes.Getitem),
+    *(nodes.Slice, nodes.Concat, nodes.Compare, nodes.Operand, nodes.BinExpr, nodes.UnaryExpr),
 )
 _COMMAND_METHODS = ("startswith", "endswith", "lower", "upper", "strip", "split")
 _COMMAND_FILTERS = (
-    "abs",
-    "charged",
-    "contains",
-    "counted",
-    "default",
-    "first",
-    "float",
-    "int",
-    "join",
-    "last",
-    "length",
-    "lower",
-    "max",
-    "min",
-    "replace",
-    "sh",
-    "sh_words",
-    "string",
-    "sum",
-    "trim",
+    *("abs", "charged", "contains", "counted", "default", "first", "float", "int", "join", "last"),
+    *("length", "lower", "max", "min", "replace", "sh", "sh_words", "string", "sum", "trim"),
     "upper",
 )
 # methods of texts, and filters of Jinja2, whose results are not much larger than their input
@@ -317,8 +279,16 @@ def render_command(command: str, values: Mapping[str, object]) -> str:
     Raises ValueError for a syntax error, a construct that is not allowed, an unknown value, or an
     error while rendering.
     """
+    pieces: list[str] = []
+    size = 0
     try:
-        return _render_bounded(command, values)
+        template = _compile_command(command)
+        begin_rendering()
+        for piece in template.generate(values):
+            size += len(piece)
+            if size > MAX_TEXT_CHARACTERS:
+                raise SecurityError(f"the rendered text exceeds {MAX_TEXT_CHARACTERS} characters")
+            pieces.append(piece)
     except RecursionError:
         raise ValueError("SecurityError: the expressions are nested too deeply") from None
     except jinja2.UndefinedError as error:
@@ -328,18 +298,6 @@ def render_command(command: str, values: Mapping[str, object]) -> str:
     except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
         # the last three are raised by expressions of the template
         raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-def _render_bounded(command: str, values: Mapping[str, object]) -> str:
-    template = _compile_command(command)
-    begin_rendering()
-    pieces: list[str] = []
-    size = 0
-    for piece in template.generate(values):
-        size += len(piece)
-        if size > MAX_TEXT_CHARACTERS:
-            raise SecurityError(f"the rendered text exceeds {MAX_TEXT_CHARACTERS} characters")
-        pieces.append(piece)
     return "".join(pieces)
 
 

@@ -56,9 +56,9 @@ def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
 def test_cases_that_differ_in_one_setting_alone_are_jobs_of_their_own(setting, value):
     site = make_site(exclusive=True, override=[{"when": {"framework": "jax"}, setting: value}])
     groups = make_groups(site, *[make_matrix_case(framework=name) for name in ("jax", "pytorch")])
-    assert [(group.group_id, group.frameworks) for group in groups] == [
-        ("1n1g", ("jax",)),
-        ("1n1g-shape2", ("pytorch",)),
+    assert [(group.group_id, [kind.framework for kind in group.kinds]) for group in groups] == [
+        ("1n1g", ["jax"]),
+        ("1n1g-shape2", ["pytorch"]),
     ]
 
 
