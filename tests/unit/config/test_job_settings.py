@@ -18,21 +18,6 @@ def render(site, framework="pytorch"):
 
 
 @pytest.mark.parametrize(
-    ("values", "cores"),
-    [
-        ({"device": "cuda"}, 8),
-        ({"device": "cuda", "cpus_per_rank": 3}, 3),
-        ({"device": "cuda", "scheduler": "local"}, 1),
-        ({"device": "cpu"}, 1),
-    ],
-)
-def test_rank_on_a_gpu_has_cores_for_more_than_python(values, cores):
-    script = render(make_site(**values))
-    assert f"#SBATCH --cpus-per-task={cores}\n" in script
-    assert f"export OMP_NUM_THREADS={cores}\n" in script
-
-
-@pytest.mark.parametrize(
     ("settings", "cores", "launcher"),
     [
         ([], 1, "mpirun"),

@@ -38,12 +38,6 @@ def test_script_whose_nodes_make_ready_is_as_its_golden_file():
     assert_is_golden(files["scripts/2n8g.node.json"], GOLDEN / "nodes" / "2n8g.node.json")
 
 
-def test_script_says_nothing_of_nodes_where_the_site_asks_nothing():
-    files = render(make_site(datasets=STAGED))
-    assert list(files) == ["cases.jsonl", "scripts/2n8g.sbatch", "scripts/2n8g.tasks"]
-    assert "prepare_nodes" not in files["scripts/2n8g.sbatch"]
-
-
 def test_every_check_of_a_site_file_is_one_of_the_nodes():
     checks = make_site().node.check.model_dump()
     assert NodeChecks(**checks) == NodeChecks()

@@ -4,7 +4,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from builders import list_directives, make_matrix_case, make_site, read_launch
+from builders import make_matrix_case, make_site, read_launch
 
 from dlperf_slurm.jobs.grouping import ArrayTask, choose_pairs, group_array_tasks, make_rounds
 from dlperf_slurm.jobs.manifest import compute_block
@@ -17,21 +17,6 @@ def make_groups(site, *cases):
 
 def render(site, *cases) -> dict[str, str]:
     return render_scripts(make_groups(site, *cases), site, "run", Path("/run"))
-
-
-def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
-    site = make_site(override=[{"when": {"framework": "mxnet"}, "partition": "old"}])
-    cases = [make_matrix_case(framework=name) for name in ("pytorch", "mxnet", "jax")]
-    files = render(site, *cases)
-    assert sorted(files) == [
-        "cases.jsonl",
-        *("scripts/1n1g-shape2.sbatch", "scripts/1n1g-shape2.tasks"),
-        *("scripts/1n1g.sbatch", "scripts/1n1g.tasks"),
-    ]
-    # shapes are numbered by framework
-    assert "--partition=old" in list_directives(files["scripts/1n1g-shape2.sbatch"])
-    assert "--partition=old" not in list_directives(files["scripts/1n1g.sbatch"])
-    assert files["scripts/1n1g.tasks"].count("\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -49,6 +34,7 @@ def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
         ("after_modules", "ulimit -n 4096"),
         ("node", {"check": {"ecc": True}}),
         ("qos", "high"),
+        ("template", "own.sbatch.j2"),
         # sbatch has to know this image
         ("environments", {"jax": {"container": {"runtime": "shifter", "image": "a"}}}),
     ],
@@ -104,14 +90,6 @@ def test_environment_of_one_kind_is_exported_for_it_alone():
     assert "  export B=2\n  export C=3\n" in of_mxnet
     assert "  export B=1\n" in of_pytorch
     assert "export C" not in of_pytorch
-
-
-def test_template_of_one_framework_is_for_its_jobs_alone(home):
-    (home / "own.sbatch.j2").write_text("# own\n", encoding="utf-8")
-    site = make_site(override=[{"when": {"framework": "mxnet"}, "template": "own.sbatch.j2"}])
-    files = render(site, *(make_matrix_case(framework=name) for name in ("pytorch", "mxnet")))
-    texts = [text for name, text in sorted(files.items()) if name.endswith(".sbatch")]
-    assert [text == "# own\n" for text in texts] == [False, True]
 
 
 @pytest.mark.parametrize(("count", "rounds"), [(5, 5), (8, 7)])

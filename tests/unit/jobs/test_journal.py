@@ -200,12 +200,6 @@ def assert_is_held(home):
         pass
 
 
-def test_lock_is_free_after_a_failure_of_its_holder(home):
-    with pytest.raises(ZeroDivisionError), hold_submit_lock(home):
-        raise ZeroDivisionError
-    assert_is_free(home)
-
-
 @pytest.mark.parametrize("is_inherited", [True, False])
 def test_lock_lives_as_long_as_a_child_that_inherited_it(home, is_inherited):
     with hold_submit_lock(home) as descriptor:

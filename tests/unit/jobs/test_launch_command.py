@@ -112,20 +112,6 @@ def test_torchrun_hands_the_warning_before_the_time_limit_on():
     assert {"SIGTERM", TIME_LIMIT_SIGNAL.name} < set(signals.split(","))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("host_suffix", "$(x)"),
-        ("interface", "ib0/1"),
-        ("interface", "a b"),
-        ("interface", "sixteen-letters-"),
-    ],
-)
-def test_network_that_can_be_none_is_refused(key, value):
-    with pytest.raises(ValueError, match=f"rendezvous.{key}"):
-        make_site(rendezvous={key: value})
-
-
 def test_verification_joins_ranks_as_the_jobs_do():
     site = make_site(ranks="slurm", scheduler="slurm")
     kind = get_job_kind(make_matrix_case("1n2g").axes)
@@ -205,10 +191,6 @@ WRAPPER = ["select_gpu", "{{ devices_per_node }}"]
     ("values", "words"),
     [
         ({"launcher": {"flags": LABEL}}, " --gpus=16 --label=pytorch-2n8g python "),
-        (
-            {"launcher": {"name": "command", "command": "ibrun -n {{ world_size }} 'a b'"}},
-            "exec ibrun -n 16 'a b' python -m ",
-        ),
         (
             {"environments": {"pytorch": {"venv": "/v", "wrapper": WRAPPER}}},
             " --kill-on-bad-exit=1 select_gpu 8 python -m ",

@@ -5,7 +5,6 @@ from builders import make_matrix_case, make_site
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import load_site
-from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.plan import Plan, resolve
 from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -139,12 +138,6 @@ def test_node_hours_are_those_of_the_time_limits():
     plan = plan_cases(*cases, time_limit_minutes={"default": 30, "4n8g": 60})
     assert plan.node_hours == 31.5
     assert [plan.compute_node_hours(case) for case in cases] == [28.0, 3.5]
-
-
-def test_suffix_tells_the_groups_of_a_retry_apart():
-    tasks = [ArrayTask(make_matrix_case(), repeat, 2) for repeat in (1, 2)]
-    groups = group_array_tasks(tasks, make_site(), 1, suffix="-try2")
-    assert [group.group_id for group in groups] == ["1n1g-try2-1", "1n1g-try2-2"]
 
 
 @pytest.mark.parametrize(

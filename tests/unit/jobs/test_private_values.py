@@ -175,9 +175,3 @@ def test_group_that_there_is_not_is_named(stage, home):
     with pytest.raises(InputError, match="group: cannot give"):
         stage(site='group = "no-such-group"\n')
     assert not [*home.glob("results/*")]
-
-
-@pytest.mark.parametrize("mask", ["rwx", "0888", "77777"])
-def test_umask_is_octal(stage, mask):
-    with pytest.raises(InputError, match="umask"):
-        stage(site=f'umask = "{mask}"\n')

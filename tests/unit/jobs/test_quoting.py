@@ -147,18 +147,6 @@ def test_directive_holds_the_literal_value(name):
         assert read_directive(site, "gres") == f"gpu:{value}:1"
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED_IN_DIRECTIVES))
-def test_directive_that_sbatch_cannot_read_is_refused_by_its_value(name):
-    value = HOSTILE[name]
-    for option in OPTIONS:
-        with pytest.raises(InputError) as caught:
-            read_directive(make_site(**{option: value}), option)
-        assert repr(value) in str(caught.value)
-    with pytest.raises(InputError) as caught:
-        read_directive(make_site(), "output", Path("/base") / value)
-    assert repr(f"/base/{value}/scripts/%A_%a.log") in str(caught.value)
-
-
 def test_run_directory_that_would_be_two_of_the_search_path_is_refused():
     with pytest.raises(InputError, match=r"^'/base/a:b': ':' .*PATH"):
         read_directive(make_site(), "output", Path("/base/a:b"))

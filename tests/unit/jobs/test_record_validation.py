@@ -76,11 +76,6 @@ def refuse(run, task, record, planned_changes=None) -> str:
     return message
 
 
-def test_sound_record_is_believed(staged_run, task, case):
-    write_record(staged_run, task, make_record(case))
-    assert believe(staged_run, task).record.samples_per_s == 80.0
-
-
 def test_every_field_of_a_case_and_its_axes_is_compared(staged_run, task, case):
     """With one more field, a value of another case passes here until it is compared."""
     unlike = {int: 12345, float: 123.5, str: "other", bool: True}

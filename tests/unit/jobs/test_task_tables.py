@@ -142,13 +142,13 @@ def test_log_that_is_not_of_the_case_fails_with_the_reason(tmp_path, script, cha
     assert record.case == read_json(tmp_path / "case.json", Case)
 
 
-def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "parts", ["", "<mig_device><gpu_instance_id>1</gpu_instance_id></mig_device>"]
+)
+def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch, parts):
     folder = tmp_path / "bert-4n8g-bs8-bf16-eval"
     folder.mkdir()
-    gpus = (
-        "<product_name>NVIDIA H200</product_name><mig_devices><mig_device><gpu_instance_id>1"
-        "</gpu_instance_id></mig_device></mig_devices>"
-    )
+    gpus = f"<product_name>NVIDIA H200</product_name><mig_devices>{parts}</mig_devices>"
     query = tmp_path / "nvidia-smi"
     query.write_text(f"#!/bin/sh\necho '<nvidia_smi_log><gpu>{gpus}</gpu></nvidia_smi_log>'\n")
     query.chmod(0o755)
@@ -156,7 +156,8 @@ def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     asked = {"framework": "pytorch", "log_format": "pytorch_examples", "device": "cuda"}
     record = run_script(make_attempt(folder, STEPS, measured_steps=10, **asked))
-    assert (record.status, record.ranks[0].device_name) == ("ok", "NVIDIA H200 MIG")
+    device_name = "NVIDIA H200 MIG" if parts else "NVIDIA H200"
+    assert (record.status, record.ranks[0].device_name) == ("ok", device_name)
 
 
 def test_script_that_is_told_to_end_leaves_no_process(tmp_path):
@@ -243,7 +244,6 @@ def test_command_that_a_case_cannot_have_is_told_with_its_line_before_anything_i
 
 HOSTILE_COMMANDS = {
     "{{ cycler.__init__.__globals__.os.system('touch pwned') }}": "may call only",
-    "{{ ().__class__.__base__.__subclasses__() }}": "may call only range",
     "{{ ''['__class__'] }}": "access to attribute '__class__' of 'str' object is unsafe",
     "{% for i in range(10**12) %}{% endfor %}": "range: more than 10000 items",
     "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}": "too much work",
@@ -254,14 +254,8 @@ HOSTILE_COMMANDS = {
     "{% endfor %}{% endfor %}": "too much work",
     "{% for i in range(900) %}{% for j in range(900) %}{% if 'x' in range(9999) %}x{% endif %}"
     "{% endfor %}{% endfor %}": "too much work",
-    "{% for i in range(9999) %}{% if range(9999)|join|replace('1','22')|length < 0 %}x{% endif %}"
-    "{% endfor %}": "too much work",
-    "{% for i in range(9999) %}{% if (range(9999)|join(' ')).split() == [] %}x{% endif %}"
-    "{% endfor %}": "too much work",
     "{% for i in range(9) %}{% if (range(9999)|join).split(sep=range(9999)|join) %}x{% endif %}"
     "{% endfor %}": "too much work",
-    "{% for i in range(9999) %}{% for j in range(99) %}{% if 2**2000 < 0 %}x{% endif %}"
-    "{% endfor %}{% endfor %}": "too much work",
     "{% for a in [range(9999)|join('x' ~ range(30)|join)] %}"
     + "".join(f"{{% for {b} in [{a}~{a}~{a}~{a}~{a}] %}}" for a, b in zip("abcdefg", "bcdefgh"))
     + "{% if h == '' %}x{% endif %}"
@@ -269,10 +263,8 @@ HOSTILE_COMMANDS = {
     "{% for a in range(999) %}{% if [[1], [1]]|sum(start=[]) %}{% endif %}{% endfor %}": "needs",
     "{{ ('9' ~ range(999)|join)|int }}": "int: the text has more",
     "{{ '%1000000000d' % 1 }}": "% needs numbers, not '%1000000000d'",
-    "{{ 'x' | center(10**10) }}": "No filter named 'center'",
     "{{ range(9999) | join(framework | replace('t', range(9999) | join)) }}": "filter exceeds",
     "{% set a = 'x' ~ framework %}{{ a }}": "assign cannot stand in a command; allowed:",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "macro cannot stand in a command",
     "{% include '/etc/passwd' %}": "include cannot stand in a command",
     "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}": "nested too deeply",
     "x" * 30_000: "more than 20000 characters",

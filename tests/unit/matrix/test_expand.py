@@ -1,7 +1,5 @@
 """Matrix -> cases: product, override, include, exclude, notes, ids and order."""
 
-import re
-
 import pytest
 from builders import write_matrix
 from support.problems import assert_problem
@@ -117,15 +115,6 @@ def test_override_sets_values_to_0_and_to_false():
     assert found == 2 * [(16, True, 0.1, 20, None)] + 2 * [(0, False, 0.0, 0, 0)]
 
 
-def test_override_of_the_model_is_merged_into_its_parameters():
-    axes = TWO_BY_TWO.replace('"resnet50"', '"resnet50"\nimage_size = 64\nwidth = 16')
-    rules = (
-        "[[override]]\nwhen = { nodes = 2 }\nmodel = { width = 8, stage_blocks = [1, 1, 1, 1] }\n"
-    )
-    expected = {"image_size": 64, "width": 8, "stage_blocks": (1, 1, 1, 1)}
-    assert expand(rules, axes).cases[-1].model_parameters == expected
-
-
 def test_override_may_use_an_overridden_axis_for_model_and_protocol():
     rules = (
         "[[override]]\nwhen = { precision = 'fp32' }\nbatch_size_per_device = 16\n"
@@ -182,10 +171,6 @@ def test_condition_takes_batch_sizes_that_the_job_finds(condition, sizes):
 @pytest.mark.parametrize(
     ("rules", "excluded"),
     [
-        (
-            "[[exclude]]\nwhen = { nodes = 2 }\nreason = 'too slow'\n",
-            [("2n1g", "fp32", "too slow"), ("2n1g", "amp-bf16", "too slow")],
-        ),
         # the first that matches gives the reason
         (
             "[[exclude]]\nwhen = { nodes = 2 }\nreason = 'first'\n"
@@ -342,26 +327,6 @@ command = "true"
     assert [(case.axes.batch_size, case.notes) for case in own] == [(4, ("theirs",))]
     assert [one.case.case_id for one in found.excluded] == ["jax-gpt2-1n1g-bs4-fp32-nanogpt"]
     assert {case.axes.batch_size for case in found.cases if case not in own} == {8}
-
-
-EVERY_AXIS = """\
-[model]
-name = "bert"
-[axes]
-framework = "pytorch"
-topology = ["1n1g", "1n8g", "16n8g"]
-precision = ["fp32", "tf32", "amp-bf16", "amp-fp16"]
-batch_size_per_device = [1, 16, 116]
-compiler = ["none", "torch.compile"]
-memory_format = ["default", "channels_last"]
-clip_global_norm = [false, true]
-"""
-
-
-def test_case_ids_are_unique_and_safe_as_file_names():
-    ids = [case.case_id for case in expand("", EVERY_AXIS).cases]
-    assert (len(ids), len(set(ids))) == (288, 288)
-    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", case_id) for case_id in ids)
 
 
 @pytest.mark.parametrize(

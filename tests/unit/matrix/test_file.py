@@ -15,7 +15,6 @@ from support.problems import assert_problem
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.toml_tables import parse_toml
-from dlperf_slurm.contract.axes import DATA_SOURCES
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.logs import list_formats, load_format
 from dlperf_slurm.matrix.axes import AXES
@@ -97,11 +96,11 @@ def test_all_mistakes_of_a_file_come_in_one_answer():
     ]
 
 
-@pytest.mark.parametrize("command", ["plan", "submit"])
+@pytest.mark.parametrize("command", [["plan"], ["submit", "--wait"]])
 def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
     write_matrix(MANY_MISTAKES)
     before = sorted(Path().iterdir())
-    assert main([command, "matrix.toml", "--site", "local"]) == 2
+    assert main([*command, "matrix.toml", "--site", "local"]) == 2
     assert sorted(Path().iterdir()) == before
 
 
@@ -160,15 +159,7 @@ MISTAKES = [
         set_axis('batch_size_per_device = "196 -> 224"'),
         *(6, "axes.batch_size_per_device", ("'196 -> 224'", "descending")),
     ),
-    (
-        add_axis("precision = 'amp-fp61'"),
-        *(7, "axes.precision", ("'amp-fp61'", ", ".join(list_choices("precision")))),
-    ),
-    (
-        add_axis("clip_global_norm = 'yes'"),
-        *(7, "axes.clip_global_norm", ("'yes'", "true", "false")),
-    ),
-    (add_axis('data = "disk"'), 7, "axes.data", ("'disk'", f"known: {', '.join(DATA_SOURCES)}")),
+    (add_axis("precision = 'x'"), 7, "axes.precision", (", ".join(list_choices("precision")),)),
     *(
         (add_axis(f"loss_scale = {value}"), 7, "axes.loss_scale", ("'dynamic'", "at least 1"))
         for value in ("0", "'big'", "true")
@@ -178,11 +169,6 @@ MISTAKES = [
         add_axis("[training]\nepochs = 2\nwarmup_epochs = 2"),
         *(7, "training", ("warmup_epochs", "less than epochs (2)")),
     ),
-    (
-        add_axis('[training]\nepochs = 2\nschedule = "cosin"'),
-        *(9, "training.schedule", ("allowed: constant, cosine", "mean 'cosine'")),
-    ),
-    (add_axis("[training]\nepoch = 2"), 8, "training.epoch", ("unknown key", "mean 'epochs'")),
     # rules
     (
         add_axis("[[override]]\nwhen = { batch_size_per_device = '~4' }\nmodel = { width = 8 }"),
@@ -205,16 +191,11 @@ MISTAKES = [
     ),
     (set_parameter("image_size = 16"), 3, "model.image_size", ("16", "allowed: 32 or more")),
     (
-        set_parameter("stage_blocks = [1, 1]"),
-        *(3, "model.stage_blocks", ("[1, 1]", "allowed: four integers")),
-    ),
-    (
         LLAMA.replace("llama-3-8b", "llama-3-9b"),
         *(3, "model.preset"),
         ("'llama-3-9b'", "llama", "known: tinyllama-1.1b", "mean 'llama-3-8b'"),
     ),
     (LLAMA.replace('"llama"', '"bert"'), 3, "model.preset", ("bert", "no presets")),
-    (LLAMA.replace('"llama-3-8b"', "3"), 3, "model.preset", ("3",)),
     (
         LLAMA.replace("[axes]", "kv_heads = 5\n[axes]"),
         *(4, "model.kv_heads", ("5", "divisor of heads (32)")),
@@ -258,12 +239,6 @@ MISTAKES = [
         change_source("[scripts.official]", "[scripts.official]\nrule = 'mode'"),
         *(9, "scripts.official.rule"),
         [rule.name for rule in load_format("tf_cnn_benchmarks").RULES],
-    ),
-    (
-        change_source(
-            "[scripts.official]", "[[exclude]]\nwhen = { script = 'x' }\n[scripts.official]"
-        ),
-        *(9, "exclude[0].when.script", ("'x'", "known: worker, official")),
     ),
     (
         change_source("[scripts.official]", "[scripts.official]\nunit = 'tokens'"),
