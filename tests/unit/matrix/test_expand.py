@@ -39,42 +39,33 @@ BASE_POINTS = ["1n1g fp32 8", "1n1g amp-bf16 8", "2n1g fp32 8", "2n1g amp-bf16 8
 @pytest.mark.parametrize(
     ("rules", "points"),
     [
-        pytest.param("", BASE_POINTS, id="product in the order of the axes"),
-        pytest.param(
-            BF16_16,
-            ["1n1g fp32 8", "1n1g amp-bf16 16", "2n1g fp32 8", "2n1g amp-bf16 16"],
-            id="override of an axis",
-        ),
-        pytest.param(
+        # the product in the order of the axes
+        ("", BASE_POINTS),
+        (BF16_16, ["1n1g fp32 8", "1n1g amp-bf16 16", "2n1g fp32 8", "2n1g amp-bf16 16"]),
+        (
             "[[override]]\nwhen = { precision = 'fp32', nodes = 2 }\n"
             "batch_size_per_device = [4, 6]\n",
             [*BASE_POINTS[:2], "2n1g fp32 4", "2n1g fp32 6", "2n1g amp-bf16 8"],
-            id="override with a list",
         ),
-        pytest.param(
+        # a later override wins
+        (
             "[[override]]\nwhen = { nodes = 2 }\nbatch_size_per_device = 4\n"
             "[[override]]\nwhen = { precision = 'fp32' }\nbatch_size_per_device = 6\n",
             ["1n1g fp32 6", "1n1g amp-bf16 8", "2n1g fp32 6", "2n1g amp-bf16 4"],
-            id="later override wins",
         ),
-        pytest.param(
-            "[[include]]\ntopology = '4n1g'\n",
-            [*BASE_POINTS, "4n1g fp32 8", "4n1g amp-bf16 8"],
-            id="include adds its product with the axes",
-        ),
-        pytest.param(
+        # an include adds its product with the axes; those without a meaning make one case
+        (
             "loss_scale = ['dynamic', 128]\n[[include]]\ntopology = '4n1g'\n",
             [*BASE_POINTS, "4n1g fp32 8", "4n1g amp-bf16 8"],
-            id="axes without a meaning fold into one case",
         ),
-        pytest.param(
+        # an include pins an axis against overrides
+        (
             f"{BF16_16}[[include]]\nprecision = 'amp-bf16'\nbatch_size_per_device = 32\n"
             "topology = '1n1g'\n",
             [
                 *("1n1g fp32 8", "1n1g amp-bf16 16", "2n1g fp32 8", "2n1g amp-bf16 16"),
                 "1n1g amp-bf16 32",
             ],
-            id="include pins an axis against overrides",
         ),
     ],
 )
