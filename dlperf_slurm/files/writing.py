@@ -40,7 +40,9 @@ def write_file(
         with _removed_on_error(folder, partial):
             os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
         if is_synced:
-            _sync_folder(folder)
+            # keeps the new name after a crash; some file systems cannot sync a folder
+            with suppress(OSError):
+                os.fsync(folder)
 
 
 def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
@@ -116,7 +118,9 @@ def _named_errors(path: Path, content: Content) -> Iterator[None]:
     except OSError as error:
         room = ""
         if error.errno in _NO_ROOM:
-            room = f"; needed: {len(content)} bytes, free: {_find_free_bytes(path.parent)}"
+            disk = os.statvfs(str(path.parent))
+            free = disk.f_bavail * disk.f_frsize
+            room = f"; needed: {len(content)} bytes, free: {free}"
         raise FileProblem(f"{path}: cannot be written: {error.strerror}{room}") from error
 
 
@@ -144,15 +148,3 @@ def _write_partial(folder: int, name: bytes, content: Content, is_synced: bool, 
             # some file systems report a full disk only at close
             os.close(descriptor)
     return partial
-
-
-def _sync_folder(folder: int) -> None:
-    """Sync a folder to disk, so that a renamed file is there after a crash of the machine."""
-    # some file systems cannot sync a folder, and have written the name already
-    with suppress(OSError):
-        os.fsync(folder)
-
-
-def _find_free_bytes(folder: Path) -> int:
-    status = os.statvfs(str(folder))
-    return status.f_bavail * status.f_frsize

@@ -131,8 +131,11 @@ class Run(NamedTuple):
         """
         events, is_whole = journal or read_whole_journal(self.path)
         named = dict.fromkeys(e.group_id for e in events if e.event in (STAGED, SUBMITTED))
-        files = sorted(name for name in self._list_scripts() if name.endswith(".tasks"))
-        others = [Path(name).stem for name in files if Path(name).stem not in named]
+        scripts: list[str] = []
+        with suppress(OSError):
+            scripts = sorted(list_names(self.path / SCRIPTS_DIR, self.path))
+        groups = [Path(name).stem for name in scripts if name.endswith(".tasks")]
+        others = [group_id for group_id in groups if group_id not in named]
         if not others:
             return list(named)
         started = {marker.rpartition(".")[0] for marker in list_markers(self.path)}
@@ -144,12 +147,6 @@ class Run(NamedTuple):
                 if group_id in started or (not is_whole and self._is_staged(group_id))
             ),
         ]
-
-    def _list_scripts(self) -> list[str]:
-        try:
-            return list_names(self.path / SCRIPTS_DIR, self.path)
-        except OSError:
-            return []
 
     def _is_staged(self, group_id: str) -> bool:
         """Return whether a group has array tasks, and all their cases are in the file of cases."""
