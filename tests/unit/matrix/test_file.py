@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import make_schema, read_matrix
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.matrix.value_types import list_choices
-from dlperf_slurm.provision import copy_examples
 from dlperf_slurm.worker.frameworks import list_frameworks
 
 # what a condition may ask of beside the axes
@@ -350,16 +347,3 @@ def test_schema_refuses_what_the_tool_refuses(kind, text):
     assert not is_valid(kind, text)
     right = text.replace("'10min'", "{ default = 10 }").replace("partitoin", "partition")
     assert is_valid(kind, right.replace("2x8", "2n8g"))
-
-
-@pytest.mark.skipif(shutil.which("taplo") is None, reason="taplo is not here: pip install taplo")
-def test_taplo_checks_the_files_of_init_by_their_first_line(home):
-    schemas = {"matrices": make_schema("matrix"), "site_configs": make_schema("site")}
-    paths = [path for path in copy_examples(home, schemas) if path.suffix == ".toml"]
-    codes = []
-    for text in ("", "nonsense = 1\n"):
-        paths[0].write_text(paths[0].read_text("utf-8") + text, encoding="utf-8")
-        done = subprocess.run(["taplo", "check", *paths], capture_output=True, text=True)
-        codes.append(done.returncode)
-    assert (codes[0], codes[1] != 0, "nonsense" in done.stderr) == (0, True, True), done.stderr
-    assert json.loads((home / "matrices/schema.json").read_text("utf-8"))["$id"]
