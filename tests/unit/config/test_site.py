@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from builders import SMALL_MATRIX, give_to_another_user, make_site, write_matrix, write_program
+from builders import SMALL_MATRIX, give_to_another_user, write_matrix, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_environments_dir, find_resource_dir
-from dlperf_slurm.config.site import choose_site_file, list_effective_values, load_site
+from dlperf_slurm.config.site import choose_site_file, load_site
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.launchers import LAUNCHERS
@@ -52,22 +52,6 @@ def test_layers_are_merged_key_by_key_inside_tables():
     write_user_file("[env]\nB = 'user'\n")
     loaded = load_site(write_site("[env]\nA = 'site'\nB = 'site'\n"), None, ["env.C=set"])
     assert loaded.site.env == {"A": "site", "B": "user", "C": "set"}
-
-
-def test_effective_values_name_the_layer_of_each():
-    write_user_file("account = 'user'\n")
-    matrix = read_toml(write_matrix("[slurm.launcher]\nname = 'mpirun'\n"))
-    loaded = load_site(write_site("partition = 'site'\n"), matrix, ["qos=high"])
-    sources = {key: source for key, _, source in list_effective_values(loaded)}
-    keys = ("partition", "account", "launcher.name", "qos", "constraint", "launcher.mpi")
-    assert [sources[key] for key in keys] == [
-        "site.toml",
-        str(Path(".config/dlperf-slurm/config.toml").absolute()),
-        "matrix.toml [slurm]",
-        "--set qos=high",
-        "default",
-        "default",
-    ]
 
 
 def test_mistakes_of_all_layers_come_in_one_answer():
@@ -260,21 +244,6 @@ def test_template_is_looked_for_beside_the_file_that_names_it(home):
     # of the command line, in the working directory
     chosen = load_site(path, matrix, ["template=s.sbatch.j2"]).site.template
     assert chosen == str(home / "s.sbatch.j2")
-
-
-@pytest.mark.parametrize(
-    ("named", "is_managed"),
-    [
-        ({"pytorch": {"env": {"A": "1"}}}, True),
-        ({"pytorch": {"modules": "pytorch/2.5"}}, False),
-    ],
-)
-def test_framework_without_an_environment_of_the_sites_own_gets_the_managed_one(
-    home, named, is_managed
-):
-    chosen = make_site(environments=named).find_environment("pytorch")
-    assert chosen.venv == (str(home / ".environments/pytorch") if is_managed else None)
-    assert chosen.env == named.get("pytorch", {}).get("env", {})
 
 
 def test_text_with_a_nul_is_refused_in_files_and_options():

@@ -117,15 +117,6 @@ def test_rows_of_array_tasks_that_share_a_job_name_it(name, jobs, job_id, manage
         )
 
 
-def test_same_input_gives_the_same_bytes():
-    values = {"A": "1", "B": "2", "C": "3"}
-    turned = dict(reversed(values.items()))
-    pytorch = {"pytorch": {"venv": "/v", "env": values}}, {"pytorch": {"env": turned, "venv": "/v"}}
-    assert render(make_site(env=values, environments=pytorch[0])) == render(
-        make_site(environments=pytorch[1], env=turned)
-    )
-
-
 def test_own_template_of_a_framework_changes_how_a_search_starts_its_ranks():
     name = write_template('{% extends "base.sbatch.j2" %}\n')
     own = """\
@@ -194,16 +185,3 @@ def test_epilogue_of_an_own_template_is_what_the_harness_runs_at_the_end(text):
     assert f"finish_task() {{\n  set +u\n{text}\n}}\n" in script
     assert_is_bash(script)
     assert "finish_task" not in render(make_site())
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("{{ nothing }}", "cluster.sbatch.j2: UndefinedError: 'nothing' is undefined"),
-        ("{{ 1 | nofilter }}", "cluster.sbatch.j2: TemplateAssertionError: .*nofilter"),
-    ],
-)
-def test_mistake_in_an_own_template_is_named_with_its_file(text, answer):
-    name = write_template(text)
-    with pytest.raises(InputError, match=answer):
-        render(make_site(template=name))

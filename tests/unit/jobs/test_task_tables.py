@@ -100,25 +100,23 @@ PRINT = "echo Epoch: [0][$i/900] Time 0.5 '(0.5)' Data 0.1 '(0.1)' Loss 7 '(7)'"
 STEPS = f"for i in $(seq 0 40); do {PRINT}; done"
 
 
-@pytest.mark.parametrize(("measured_steps", "status"), [(10, "ok"), (100, "failed")])
-def test_script_without_an_end_counts_if_it_made_the_measured_steps(
-    tmp_path, measured_steps, status
+@pytest.mark.parametrize(
+    ("end", "measured_steps", "status"),
+    [("", 10, "ok"), ("", 100, "failed"), ("; sleep 1000", 10, "ok")],
+)
+def test_script_without_an_end_counts_if_it_made_the_measured_steps_and_is_ended(
+    tmp_path, monkeypatch, end, measured_steps, status
 ):
+    monkeypatch.setattr("dlperf_slurm.worker.processes.POLL_SECONDS", 0.1)
     asked = {"framework": "pytorch", "log_format": "pytorch_examples"}
-    record = run_script(make_attempt(tmp_path, STEPS, measured_steps=measured_steps, **asked))
+    script = f"{STEPS}; echo $$ > pid{end}"
+    record = run_script(make_attempt(tmp_path, script, measured_steps=measured_steps, **asked))
     assert record.status == status
     assert "of 900" in record.reason
+    assert not is_running(int((tmp_path / "pid").read_text()))
     if status == "ok":
         assert record.samples_per_s == pytest.approx(128 / 0.5)
         assert record.case.measured_steps == measured_steps
-
-
-def test_script_without_a_limit_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("dlperf_slurm.worker.processes.POLL_SECONDS", 0.1)
-    asked = {"framework": "pytorch", "log_format": "pytorch_examples", "measured_steps": 10}
-    script = f"{STEPS}; echo $$ > pid; sleep 1000"
-    assert run_script(make_attempt(tmp_path, script, **asked)).status == "ok"
-    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.not_in_check
@@ -311,6 +309,7 @@ def test_work_of_all_cases_together_is_bounded():
         ("{{ '{:9999999999}'.format(1) }}", "access to attribute 'format' of 'str'"),
         ("{% set x = namespace() %}", "'namespace' is undefined"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{{ 1 | nofilter }}", "No filter named 'nofilter'"),
     ],
 )
 def test_template_of_a_site_runs_no_code_on_the_login_node(tmp_path, text, expected):
@@ -318,7 +317,7 @@ def test_template_of_a_site_runs_no_code_on_the_login_node(tmp_path, text, expec
     template = tmp_path / "own.sbatch.j2"
     template.write_text(text, encoding="utf-8")
     site = make_site(template=str(template))
-    with pytest.raises(InputError, match=re.escape(expected)):
+    with pytest.raises(InputError, match=f"^own.sbatch.j2: .*{re.escape(expected)}"):
         render_scripts([make_group(site)], site, "run", tmp_path)
 
 

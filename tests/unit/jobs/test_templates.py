@@ -53,13 +53,6 @@ def test_template_that_extends_what_is_not_there_is_named(home):
     assert list_problems(home)[0].startswith(f"{path}: extends 'gone.j2'")
 
 
-def test_block_that_is_misspelt_is_told_with_the_one_that_is_meant(home):
-    text = '{% extends "base.sbatch.j2" %}\n{% block prolog %}\n  true\n{% endblock %}\n'
-    path = write(home, text)
-    (line,) = list_problems(home)
-    assert_problem(line, file=path, line=2, says=("'prolog'", "prologue", "mean 'prologue'"))
-
-
 def test_block_within_a_known_block_is_new(home):
     inner = "{% block of_our_own %}true{% endblock %}"
     text = '{% extends "base.sbatch.j2" %}{% block prologue %}' + inner + "{% endblock %}"
