@@ -221,10 +221,7 @@ def check_search_folder(folder: str) -> str:
 
 
 def get_environment_name(framework: str, device: str) -> str:
-    """Return the name of the environment that `env create` makes for a framework and device.
-
-    It is "jax" for "cpu", and "jax-cuda" for "cuda".
-    """
+    """Return the name of an environment of `env create`: "jax", or "jax-cuda" for "cuda"."""
     return f"{framework}{CUDA_SUFFIX}" if device == CUDA else framework
 
 

@@ -63,10 +63,7 @@ def read_sidecar(path: Path, kind: Type[D], root: Optional[Path] = None) -> D:
 
 
 def drop_schema_version(data: Mapping[str, Any], where: str) -> Dict[str, Any]:
-    """Return decoded JSON without its schema version; raises ContractError for another version.
-
-    `where` names the file in messages.
-    """
+    """Return decoded JSON without its schema version; raises ContractError for another version."""
     values = dict(data)
     version = values.pop("schema_version", None)
     if type(version) is not int or version != SCHEMA_VERSION:

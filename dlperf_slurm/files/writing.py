@@ -107,10 +107,7 @@ def write_all(descriptor: int, content: Content) -> None:
 
 @contextmanager
 def _named_errors(path: Path, content: Content) -> Iterator[None]:
-    """Convert an OSError in this context into a FileProblem that names the file.
-
-    On a full disk the message has the size of `content` and the free space.
-    """
+    """Convert an OSError into a FileProblem that names the file, with the space on a full disk."""
     try:
         yield
     except FileProblem:

@@ -137,10 +137,7 @@ def group_by_node(
 
 
 def _cut(tasks: Sequence[ArrayTask], job_site: Site, max_jobs: int, group_id: str) -> list[Group]:
-    """Split array tasks with the same resource requests into groups of at most `max_jobs` jobs.
-
-    `job_site` is the site resolved for their kind of job.
-    """
+    """Split array tasks with the same resource requests into groups of at most `max_jobs` jobs."""
     topology = tasks[0].case.topology
     tasks_per_job = compute_tasks_per_job(job_site)
     if job_site.max_submitted is not None:

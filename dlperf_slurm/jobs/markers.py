@@ -104,10 +104,7 @@ def forget_hold(run_dir: Path, group_id: str) -> None:
 
 
 def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
-    """Return which markers exist: kinds such as "started", by array task and number of the start.
-
-    Markers are files in which job scripts note progress. A start is one execution of a script.
-    """
+    """Return which markers exist: kinds such as "started", by array task and start number."""
     found: dict[str, dict[int, set[str]]] = {}
     for name in _list_names(run_dir):
         task, number, kinds = _split_name(name)
@@ -162,10 +159,7 @@ class MarkerFolder:
 
 @lru_cache(maxsize=4096)
 def _add(seen: MarkerState, start: int, kinds: tuple[str, ...]) -> MarkerState:
-    """Return an array task's markers `seen`, with the `kinds` of one start added.
-
-    Cached, because most array tasks have the same markers.
-    """
+    """Add the `kinds` of one start to a task's markers; cached, as most tasks have the same."""
     return seen | {(start, kind) for kind in kinds}
 
 

@@ -93,10 +93,7 @@ def _find_parameter_problem(record: Record) -> str:
 def _count_parameters(
     model: str, names: tuple[str, ...], *values: ModelParameter
 ) -> tuple[str, int]:
-    """Return ('', number of weights) of a model, or (problem, 0) for invalid parameters.
-
-    `names` are those of the parameters in `values`.
-    """
+    """Return ('', number of weights) of a model, or (problem, 0) for invalid parameters."""
     if model not in list_models():
         return f"case.model is {model!r}; known: {', '.join(list_models())}", 0
     parameters = dict(zip(names, values))

@@ -117,16 +117,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return f"dlperf/{template}" if template == parent else template
 
     def wrap_str_format(self, value: Any) -> None:
-        """Do nothing, because `is_safe_attribute` forbids `str.format`.
-
-        Format widths would make texts of any length.
-        """
+        """Do nothing: `is_safe_attribute` forbids `str.format`, whose widths have no limit."""
 
     def is_safe_attribute(self, owner: Any, name: str, value: Any) -> bool:
-        """Return whether a template may read attribute `name` of `owner`.
-
-        Only a few methods of texts and numbers are allowed.
-        """
+        """Return whether a template may read an attribute: only a few of texts and numbers."""
         if isinstance(owner, (str, int, float)) and name not in _TEMPLATE_METHODS:
             return False
         return super().is_safe_attribute(owner, name, value)

@@ -130,10 +130,7 @@ def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str,
 
 
 def _check_models(data: TomlTable, reporter: ProblemCollector) -> None:
-    """Report mistakes in the model parameters of a matrix file's [model] and [[override]] tables.
-
-    `data` is the file's data before validation.
-    """
+    """Report mistakes in model parameters, in the [model] and [[override]] tables of a file."""
     # the raw tables are checked, so that a mistake elsewhere in the file cannot hide one here
     tables = data.get("model")
     is_list = isinstance(tables, list)
