@@ -3,7 +3,6 @@
 A stage that forgets one would measure, or name, the default instead, and no figure would show it.
 """
 
-import csv
 import dataclasses
 from functools import cache
 from pathlib import Path
@@ -33,9 +32,7 @@ from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol, ProtocolOverride, TrainingTable
 from dlperf_slurm.matrix.value_types import list_choices
 from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.columns import serialize_csv
 from dlperf_slurm.results.comparability import (
     describe_changes,
     find_other_work,
@@ -86,9 +83,6 @@ NOT_IN_CASE = {"repeats", "blocks", "shuffle_seed"}
 IN_SCRIPT = {"warmup_steps", "measured_steps", "seed"}
 IN_WORK = {*IN_SCRIPT, "min_warmup_seconds", "min_measured_seconds"} - {"seed"}
 IN_SURROUNDINGS = {"seed", "telemetry_interval_seconds"}
-# axes without which a setting has no meaning
-PROTOCOL_CONTEXTS = {"batch_size_step": {"batch_size_per_device": "max"}}
-
 TRAINING: dict[str, Any] = {
     "epochs": 5,
     "target_top1": 0.75,
@@ -270,26 +264,6 @@ def test_setting_of_the_protocol_arrives_where_it_matters_and_no_other_changes(s
         name, value = "memory_limit_bytes", 5 * 1024 * 1024
     reached = {} if setting in NOT_IN_CASE else {name: value}
     assert after.case == dataclasses.replace(before.case, **reached)
-
-
-def test_settings_of_the_protocol_are_in_the_manifest_and_the_csv_of_cases_that_failed():
-    cases, settings = {}, {}
-    for setting, value in PROTOCOL.items():
-        context = PROTOCOL_CONTEXTS.get(setting, {})
-        for name, protocol in ((f"no {setting}", {}), (setting, {setting: value})):
-            planned = follow(context, protocol=protocol).planned
-            settings[name] = planned.settings
-            failed = Outcome(name, 1, None, "failed: x")
-            cases[name] = CaseOutcomes(dataclasses.replace(planned, case_id=name), (failed,))
-    text = serialize_csv(analyze(list(cases.values())).case_columns)
-    lines = {
-        line["case_id"]: {name: line[name] for name in PROTOCOL}
-        for line in csv.DictReader(text.splitlines())
-    }
-    for setting, value in PROTOCOL.items():
-        assert settings[setting] == {**settings[f"no {setting}"], setting: value}
-        assert lines[setting] == {**lines[f"no {setting}"], setting: str(value)}
-        assert lines[setting] != lines[f"no {setting}"]
 
 
 @pytest.mark.parametrize("setting", ProtocolOverride.model_fields)

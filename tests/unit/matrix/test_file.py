@@ -175,17 +175,7 @@ MISTAKES = [
         add_axis("[[override]]\nwhen = { nods = 2 }"),
         *(8, "override[0].when.nods", ("mean 'nodes'", f"Known: {CONDITIONS}")),
     ),
-    (
-        add_axis("[[override]]\nwhen = { nodes = 2 }\nprotocol = { shuffle_seed = 3 }"),
-        *(9, "override[0].protocol.shuffle_seed"),
-        ("measured_steps", "repeats", "stall_seconds", "warmup_steps"),
-    ),
     # parameters and presets of models
-    (
-        set_parameter("imagesize = 64"),
-        *(3, "model.imagesize"),
-        ("known: image_size, stage_blocks, width", "label_smoothing", "mean 'image_size'"),
-    ),
     (set_parameter("image_size = 16"), 3, "model.image_size", ("16", "allowed: 32 or more")),
     (
         LLAMA.replace("llama-3-8b", "llama-3-9b"),
@@ -240,11 +230,6 @@ MISTAKES = [
     (
         change_source("[scripts.official]", "[scripts.official]\nunit = 'tokens'"),
         *(9, "scripts.official.unit", ("scripts.official.model",)),
-    ),
-    (
-        change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")
-        + "[[exclude]]\nwhen = { model = 'gpt' }\n",
-        *(13, "exclude[0].when.model", ("'gpt'", "resnet50", "mean 'gpt2'")),
     ),
     (
         change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")
