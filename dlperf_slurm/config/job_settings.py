@@ -12,7 +12,7 @@ from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.topology import PATTERN, Topology, parse_topology
 from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
-from dlperf_slurm.worker.rendezvous import KINDS, MPI, TORCHRUN, RendezvousSettings
+from dlperf_slurm.worker.rendezvous import KINDS, MPI, TORCHRUN
 
 PositiveInt = Annotated[int, Field(ge=1)]
 # NVIDIA's "8.0" or AMD's "gfx90a"
@@ -285,13 +285,6 @@ class JobSettings(TomlModel):
     """Network over which the ranks first find each other (rendezvous)."""
     environments: dict[FrameworkName, Environment] = {}
     """Python environment of each framework."""
-
-    @property
-    def rendezvous_settings(self) -> RendezvousSettings:
-        """Return how the worker's ranks find each other: the site's `ranks` and `rendezvous`."""
-        return RendezvousSettings(
-            self.ranks, self.rendezvous.host_suffix, self.rendezvous.interface
-        )
 
     @property
     def starting_launcher(self) -> str:

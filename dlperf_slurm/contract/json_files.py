@@ -23,9 +23,7 @@ class ContractError(FileProblem, ValueError):
 
 
 def write_json(
-    path: Path,
-    value: Union[Case, Record, Failure, Parity, Proofs],
-    is_synced: bool = True,
+    path: Path, value: Union[Case, Record, Failure, Parity, Proofs], is_synced: bool = True
 ) -> None:
     """Write `value` with the schema version as JSON, synced unless told otherwise."""
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}

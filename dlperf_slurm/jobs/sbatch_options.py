@@ -12,11 +12,7 @@ from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.launch_command import (
-    list_shape_values,
-    make_container_parts,
-    render_word,
-)
+from dlperf_slurm.jobs.launch_command import list_shape_values, make_container_parts, render_word
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, make_job_name
 from dlperf_slurm.launchers import LAUNCHERS
 

@@ -85,7 +85,10 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
     if not toml.data.keys() & {"model", "axes"} and toml.data.keys() & Site.model_fields.keys():
         raise InputError(f"{path}: is a site file, not a matrix; to use it: --site {path}")
     if assignments:
-        toml = set_values(toml, assignments)
+        # mistakes in these values are reported without line numbers
+        merged, _ = merge_layers([toml, *map(parse_assignment, assignments)])
+        options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
+        toml = TomlFile(f"{toml.label} {options}", "", merged)
     reporter = ProblemCollector(toml)
     matrix = validate(Matrix, toml.data, reporter)
     _check_models(toml.data, reporter)
@@ -102,16 +105,6 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
         text = f"# {toml.label!a}\n{tomli_w.dumps(toml.data)}"
         toml = dataclasses.replace(toml, text=text)
     return MatrixFile(path.stem, toml, matrix)
-
-
-def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
-    """Merge the KEY=VALUE words after `--set` into a matrix.
-
-    Mistakes in these values are then reported without line numbers.
-    """
-    merged, _ = merge_layers([toml, *map(parse_assignment, assignments)])
-    options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
-    return TomlFile(f"{toml.label} {options}", "", merged)
 
 
 def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str, Any, str]]:
