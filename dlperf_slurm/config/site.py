@@ -293,10 +293,7 @@ def choose_site_file(requested: Optional[str]) -> Path:
 
 
 def explain_choice(requested: Optional[str]) -> str:
-    """Return the path of the chosen site file, and why it was chosen, for a message.
-
-    `requested` is the name or path after `--site`. Raises InputError as `choose_site_file` does.
-    """
+    """Return the chosen site file, and why it was chosen; raises as `choose_site_file`."""
     path = choose_site_file(requested)
     if requested is not None:
         is_default = requested == os.environ.get("DLPERF_SLURM_SITE")

@@ -243,10 +243,7 @@ def find_sidecar_problem(sidecars: Sidecars, record: Record) -> str:
 
 
 def _find_stranger_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], record: Record) -> str:
-    """Return why host noise or peaks are not those of the record: another attempt, or other hosts.
-
-    "" if they are. `told` is the content of the file, `hosts` are the hosts that it names.
-    """
+    """Return why host noise or peaks are of another attempt or other hosts than a record, or ""."""
     for name in ("run_id", "case_id", "repeat", "attempt"):
         found, expected = getattr(told, name), getattr(record.case, name)
         if found != expected:

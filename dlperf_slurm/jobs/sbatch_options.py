@@ -100,10 +100,7 @@ def list_options(group: "Group", site: Site, run_id: str, run_dir: Path) -> list
 
 
 def list_directives(group: "Group", site: Site) -> list[str]:
-    """List the further #SBATCH lines of a group: of its container, its site and its node.
-
-    `site` is that of the whole script. Raises InputError for a directive that is invalid.
-    """
+    """List a group's further #SBATCH lines, of container, site and node; may raise InputError."""
     values = list_shape_values(site, group.topology)
     filled = [render_word(line, values, "directives") for line in site.directives]
     try:
