@@ -189,7 +189,7 @@ def test_one_marker_of_a_start_that_finished_is_that_of_its_begin_and_of_its_end
     assert read_marker(staged_run.path, "1n1g.0", "started", 0) == began
     ended = began._replace(time="2024-05-01T12:09:00Z")
     assert read_marker(staged_run.path, "1n1g.0", "ended", 0) == ended
-    assert list_markers(staged_run.path) == {"1n1g.0": {0: {"started", "ended"}}}
+    assert list_markers(staged_run.path) == {"1n1g.0": BOTH}
 
 
 def test_marker_of_a_begin_may_go_before_after_or_as_that_of_the_end_is_seen(staged_run):
