@@ -33,8 +33,6 @@ from dlperf_slurm.jobs.journal import (
 
 FIRST = Event(SUBMITTING, "2024-05-01T12:00:00Z", group_id="1n1g")
 SECOND = Event(SUBMITTED, "2024-05-01T12:00:01Z", group_id="1n1g", array_job_id="42")
-# as a child that waits for the end of its standard input, and holds what it inherited until then
-WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
 
 def test_journal_that_is_missing_empty_or_lost_a_line_is_not_whole(home):
@@ -97,8 +95,11 @@ def test_room_is_on_disk_before_it_counts_as_reserved_and_is_given_back(home, mo
 
 
 def test_lock_is_had_for_reading_where_nothing_can_be_written(home, monkeypatch):
+    home.chmod(0o755)
     with hold_submit_lock(home):
-        pass
+        # those who may read the run cannot hold it
+        assert stat.S_IMODE((home / LOCK_FILE).stat().st_mode) == 0o600
+        assert not os.umask(0o022) & 0o044
     real = os.open
 
     def refuse(path, flags: int, *mode: int, **folder: int) -> int:
@@ -113,13 +114,6 @@ def test_lock_is_had_for_reading_where_nothing_can_be_written(home, monkeypatch)
             pytest.raises(SchedulerError, match="another process"), \
             hold_submit_lock(home, must_write=False):  # fmt: skip
         pass
-
-
-def test_lock_cannot_be_held_by_those_who_may_read_the_run(home):
-    home.chmod(0o755)
-    with hold_submit_lock(home):
-        assert stat.S_IMODE((home / LOCK_FILE).stat().st_mode) == 0o600
-        assert not os.umask(0o022) & 0o044
 
 
 @pytest.mark.parametrize("name", [JOURNAL_FILE, LOCK_FILE, RESERVE_FILE])
@@ -204,7 +198,8 @@ def assert_is_held(home):
 def test_lock_lives_as_long_as_a_child_that_inherited_it(home, is_inherited):
     with hold_submit_lock(home) as descriptor:
         inherited = (descriptor,) if is_inherited else ()
-        child = subprocess.Popen(WAIT, stdin=subprocess.PIPE, pass_fds=inherited)
+        command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=inherited)
     try:
         assert_is_held(home) if is_inherited else assert_is_free(home)
     finally:

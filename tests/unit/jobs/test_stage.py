@@ -51,16 +51,12 @@ def retry_from(folder: Path, run: Run, monkeypatch) -> None:
     assert stage_retry(run) == 1
 
 
-def run_script(run: Run, group_id: str, array_task_id: int) -> None:
-    """Start an array task as a scheduler would; there are no ranks to be started."""
-    command = ["bash", str(run.get_script_path(group_id)), str(array_task_id)]
-    subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True)
-
-
 def test_case_that_the_job_writes_is_the_one_that_was_planned(home):
     run = stage(home / "results")
     for task in run.read_tasks("2n2g"):
-        run_script(run, "2n2g", task.array_task_id)
+        # as a scheduler would start it; there are no ranks to be started
+        command = ["bash", str(run.get_script_path("2n2g")), str(task.array_task_id)]
+        subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True)
         case = read_json(run.path / task.attempt_dir / "s0" / "case.json", Case)
         assert (case.world_size, case.global_batch_size, case.measured_steps) == (4, 32, 10)
         assert (case.repeat, case.attempt) == (task.repeat, 1)
