@@ -11,7 +11,7 @@ from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.render import render_scripts
 
 
-def render(site, framework="pytorch"):
+def render(site, framework):
     case = make_matrix_case("1n2g", framework=framework)
     groups = group_array_tasks([ArrayTask(case, 1, 1)], site, max_array_size=1001)
     return render_scripts(groups, site, "run", PurePosixPath("/shared/run"))["scripts/1n2g.sbatch"]
@@ -32,11 +32,6 @@ def test_cores_and_launcher_are_defaults_of_the_merged_layers(home, settings, co
     (home / "mine.toml").write_text(text)
     site = load_site("./mine.toml", None, settings).site
     assert (site.cpus_per_rank, site.launcher.name) == (cores, launcher)
-
-
-@pytest.mark.parametrize(("device", "is_placed"), [("cuda", True), ("cpu", False)])
-def test_ranks_on_gpus_are_placed_side_by_side(device, is_placed):
-    assert ("--distribution=block:block" in render(make_site(device=device))) == is_placed
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from builders import make_matrix_case, make_site
 from golden import GOLDEN, assert_is_golden, assert_script_is_golden
 
@@ -44,17 +45,18 @@ def test_every_check_of_a_site_file_is_one_of_the_nodes():
     assert set(checks) == set(NodeChecks.__dataclass_fields__)
 
 
-def test_one_machine_makes_ready_without_srun():
-    site = make_site(scheduler="local", node=NODE, environments=make_environment())
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"scheduler": "local"}, "  exec python -m dlperf_slurm.worker node /shared/"),
+        # a step of one task has all GPUs, though the job asks for them by task
+        ({"directives": ["--gpus-per-task=1"]}, " --gres=gpu:8 "),
+    ],
+)
+def test_node_makes_ready_as_its_site_starts_programs(values, words):
+    site = make_site(node=NODE, environments=make_environment(), **values)
     (line,) = (x for x in render(site)["scripts/2n8g.sbatch"].splitlines() if "worker node " in x)
-    assert line.strip().startswith("exec python -m dlperf_slurm.worker node /shared/")
-
-
-def test_check_of_a_node_sees_its_gpus_though_the_job_asks_for_them_by_task():
-    directives = ["--gpus-per-task=1"]
-    site = make_site(node=NODE, environments=make_environment(), directives=directives)
-    (line,) = (x for x in render(site)["scripts/2n8g.sbatch"].splitlines() if "worker node " in x)
-    assert " --gres=gpu:8 " in line
+    assert words in line
 
 
 def test_host_makes_ready_where_ranks_are_in_a_container_and_they_see_the_copy():

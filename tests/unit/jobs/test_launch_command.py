@@ -1,7 +1,6 @@
 """How scripts start ranks: `ranks` and `rendezvous`, templates over the topology, variables."""
 
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -41,11 +40,6 @@ def explain(site, **changes):
     case = make_matrix_case(**{"topology": "2n8g", **changes})
     settled = site.resolve(get_job_kind(case.axes))
     return explain_unsupported(case, make_case(case, settled, "run", 1, 1), settled)
-
-
-def test_hosts_of_ranks_know_the_command_for_the_energy_of_a_node():
-    launch = read_launch(render(make_site(node={"energy_command": "ipmi | grep 'a b'"})))
-    assert shlex.split(launch)[launch.split().index("env") + 1].endswith("=ipmi | grep 'a b'")
 
 
 NETWORK = "--host-suffix=i --interface=ib0"
@@ -102,13 +96,11 @@ def test_each_task_has_a_secret_of_its_own_that_no_file_has():
 
 
 @pytest.mark.parametrize(("job_id", "port"), [("71", "20071"), ("8120033", "20033")])
-def test_torchruns_of_different_jobs_meet_at_different_ports(job_id, port):
+def test_torchrun_has_a_port_of_its_job_and_hands_on_the_warning_of_the_limit(job_id, port):
     script = render(make_site(ranks="torchrun"))
-    assert run_activation(script, "DLPERF_SLURM_PORT", job_id=job_id) == [port]
-
-
-def test_torchrun_hands_the_warning_before_the_time_limit_on():
-    (signals,) = run_activation(render(make_site(ranks="torchrun")), "PET_SIGNALS_TO_HANDLE")
+    names = ("DLPERF_SLURM_PORT", "PET_SIGNALS_TO_HANDLE")
+    found, signals = run_activation(script, *names, job_id=job_id)
+    assert found == port
     assert {"SIGTERM", TIME_LIMIT_SIGNAL.name} < set(signals.split(","))
 
 
@@ -183,38 +175,25 @@ def test_directive_that_is_none_for_a_topology_is_refused(text, says):
     assert_problem(caught.value, key="directives", says=says)
 
 
-LABEL = ["--gpus={{ world_size }}", "--label={{ framework }}-{{ topology }}"]
-WRAPPER = ["select_gpu", "{{ devices_per_node }}"]
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"launcher": {"flags": LABEL}}, " --gpus=16 --label=pytorch-2n8g python "),
-        (
-            {"environments": {"pytorch": {"venv": "/v", "wrapper": WRAPPER}}},
-            " --kill-on-bad-exit=1 select_gpu 8 python -m ",
-        ),
-    ],
-)
-def test_words_of_the_launch_are_templates_over_the_job(values, words):
-    assert words in read_launch(render(make_site(**values)))
-
-
 def test_command_with_an_open_quote_is_refused():
     site = make_site(launcher={"name": "command", "command": "ibrun 'a"})
     with pytest.raises(InputError, match=r"^launcher\.command: .*No closing quotation"):
         render(site)
 
 
-def test_variables_of_ranks_are_set_for_python_alone():
+def test_words_of_the_launch_are_templates_and_variables_of_ranks_are_for_python_alone():
+    wrapper = ["select_gpu", "{{ devices_per_node }}"]
+    own = {"venv": "/v", "rank_env": {"A": "${HOME}/a b"}, "wrapper": wrapper}
     site = make_site(
+        launcher={"flags": ["--gpus={{ world_size }}", "--label={{ framework }}-{{ topology }}"]},
         rank_env={"LD_PRELOAD": "/opt/libnccl.so", "A": "0"},
-        environments={"pytorch": {"venv": "/v", "rank_env": {"A": "${HOME}/a b"}}},
+        environments={"pytorch": own},
+        node={"energy_command": "ipmi | grep 'a'"},
     )
     script = render(site)
-    words = """ env A="${HOME-}"'/a b' LD_PRELOAD=/opt/libnccl.so python -m """
-    assert words in read_launch(script)
+    words = """ --gpus=16 --label=pytorch-2n8g select_gpu 8 env A="${HOME-}"'/a b' """
+    energy = """'DLPERF_SLURM_ENERGY_COMMAND=ipmi | grep '"'"'a'"'"'' """
+    assert f"{words}{energy}LD_PRELOAD=/opt/libnccl.so python -m " in read_launch(script)
     assert "export LD_PRELOAD" not in script
 
 
