@@ -107,20 +107,16 @@ def test_case_file_of_another_run_is_refused(staged_run, task, case, changes, ex
     assert expected in refuse(staged_run, task, make_record(other))
 
 
-@pytest.mark.parametrize("damage", [b"", b"[]\n", b"{}\n"])
-def test_file_of_cases_that_lacks_one_is_named(staged_run, task, case, damage):
+@pytest.mark.parametrize("damage", [None, b"", b"[]\n", b"{}\n"])
+def test_file_of_cases_that_is_missing_or_lacks_one_is_named(staged_run, task, case, damage):
     write_record(staged_run, task, make_record(case))
     path = staged_run.path / CASES_FILE
-    path.write_bytes(path.read_bytes()[: task.case_offset] + damage)
-    with pytest.raises(FileProblem, match=f"{path}: the case {task.case_id}: "):
-        believe(staged_run, task)
-
-
-def test_record_without_its_case_is_broken(staged_run, task, case):
-    write_record(staged_run, task, make_record(case))
-    path = staged_run.path / CASES_FILE
-    path.unlink()
-    with pytest.raises(ContractError, match=f"{path}: is missing"):
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: task.case_offset] + damage)
+    says = "is missing" if damage is None else f"the case {task.case_id}: "
+    with pytest.raises(FileProblem, match=f"{path}: {says}"):
         believe(staged_run, task)
 
 

@@ -191,12 +191,11 @@ def explain_horovod(framework, **site):
     return explain(case, make_site(device="cuda", **site))
 
 
-def test_horovod_that_the_tool_cannot_build_takes_an_environment_of_the_sites_own():
+def test_environment_without_horovod_leads_to_the_command_or_to_one_of_the_sites_own(
+    monkeypatch, home
+):
     assert explain_horovod("mxnet").startswith("mxnet: Horovod for GPUs ")
     assert explain_horovod("mxnet", environments={"mxnet": {"venv": "/opt/mxnet"}}) is None
-
-
-def test_environment_without_the_horovod_that_it_can_have_leads_to_the_command(monkeypatch, home):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(home))
     # one that is still to be made is another command's business
     assert explain_horovod("pytorch") is None
