@@ -256,6 +256,9 @@ def test_setting_of_the_protocol_arrives_where_it_matters_and_no_other_changes(s
     assert after.matrix_case.protocol.model_dump() == expected
     told = {setting: value} if setting in IN_SCRIPT else {}
     assert after.script_values == {**before.script_values, **told}
+    # a manifest has no step of a search where there is none
+    kept = {setting: value} if setting != "batch_size_step" else {}
+    assert after.planned.settings == {**before.planned.settings, **kept}
     assert name_work(before, after) == ({setting} & IN_WORK)
     changes = describe_changes(*(list_provenance([way.record]) for way in (before, after)))
     named = {change.split(" ")[0].rpartition(".")[2] for change in changes}
