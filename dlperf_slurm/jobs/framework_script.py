@@ -192,10 +192,7 @@ def make_framework_script(
 
 
 def make_node_work(group: Group, site: Site) -> Optional[NodeWork]:
-    """Return the setup, checks and data copies that each node of a group does; None for none.
-
-    They precede the ranks of the job. `site` is resolved for the group's kind of job.
-    """
+    """Return the setup, checks and data copies that each node of a group does; None for none."""
     copies = {
         site.find_dataset_path(name): stage_to
         for name in list_dataset_names(group)

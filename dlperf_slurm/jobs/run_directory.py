@@ -159,10 +159,7 @@ class Run(NamedTuple):
         return bool(tasks) and all(task.case_offset < size for task in tasks)
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
-        """Read the array tasks of a group from its task table, in the order 0, 1, ... of ids.
-
-        Raises InputError if the table is missing or invalid.
-        """
+        """Read a group's array tasks, by id; raise InputError for a missing or invalid table."""
         path = self.get_tasks_path(group_id)
         try:
             lines = read_text(path, root=self.path).rstrip("\n").split("\n")

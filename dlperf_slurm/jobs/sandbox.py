@@ -392,10 +392,7 @@ def _read_attribute(
 
 
 def _to_int(value: Any, default: int = 0) -> int:
-    """Convert to an integer, or return `default` if that fails, as Jinja2's filter `int` does.
-
-    Raises SecurityError for a text of more than MAX_DIGITS characters.
-    """
+    """Convert to an integer, or `default`, as Jinja2's `int`; SecurityError for a long text."""
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         raise SecurityError(f"int: the text has more than {MAX_DIGITS} characters")
     try:

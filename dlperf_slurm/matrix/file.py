@@ -77,10 +77,7 @@ def find_setting(name: str) -> str:
 
 
 def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
-    """Read and validate a matrix file, with assignments such as `protocol.repeats=3` applied.
-
-    Raises InputError with all mistakes of the file.
-    """
+    """Read a matrix file, with assignments applied; raise InputError with all its mistakes."""
     toml = read_toml(path)
     if not toml.data.keys() & {"model", "axes"} and toml.data.keys() & Site.model_fields.keys():
         raise InputError(f"{path}: is a site file, not a matrix; to use it: --site {path}")
