@@ -13,7 +13,6 @@ from dlperf_slurm.files.archive_lookup import find_archive, has_file, list_names
 from dlperf_slurm.files.archives import list_members, make_entry, read_member, write_members
 from dlperf_slurm.files.reading import read_text
 
-LIMIT = 2**20
 NAMES = ("../a", "a/../b", "/a", "a//b", "./a", "a\\b", "a\nb", "..", "a/..", "a/./b")
 KINDS = (stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFDIR)
 
@@ -24,18 +23,18 @@ def make_zip(*contents):
     return file
 
 
-def read(file, name, limit=LIMIT):
-    return read_member(file, list_members(file, "a.zip")[name], limit, f"a.zip/{name}")
+def read(file, name):
+    return read_member(file, list_members(file, "a.zip")[name], 2**20, f"a.zip/{name}")
 
 
-def make_strange(name="a", content=b"x" * 100, **values):
+def make_strange(name="a", **values):
     """Make a ZIP file whose only entry has other attributes than ours."""
     entry = make_entry(name)
     for key, value in values.items():
         setattr(entry, key, value)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(entry, content)
+        archive.writestr(entry, b"x" * 100)
     return file
 
 

@@ -73,14 +73,11 @@ def render_all() -> dict[str, str]:
     return scripts
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_script_is_as_its_golden_file(name, managed):
-    assert_script_is_golden(render_all()[name], GOLDEN / f"{name}.sbatch")
-
-
-def test_directives_and_launch_lines_are_as_in_their_golden_file(managed):
-    others = {name: text for name, text in render_all().items() if name not in WHOLE}
-    assert_launches_are_golden(others, GOLDEN / "sites.txt")
+def test_scripts_are_as_in_their_golden_files(managed):
+    scripts = render_all()
+    for name in WHOLE:
+        assert_script_is_golden(scripts.pop(name), GOLDEN / f"{name}.sbatch")
+    assert_launches_are_golden(scripts, GOLDEN / "sites.txt")
 
 
 def test_script_in_the_documents_is_the_golden_one():
