@@ -48,9 +48,13 @@ def test_template_of_another_user_is_not_found_by_its_name(home, monkeypatch, na
         check_templates(make_site(template=str(own)).resolve_each(KINDS))
 
 
-def test_template_that_extends_what_is_not_there_is_named(home):
-    path = write(home, "{% extends 'gone.j2' %}\n")
-    assert list_problems(home)[0].startswith(f"{path}: extends 'gone.j2'")
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("{% extends 'gone.j2' %}\n", ": extends 'gone.j2'"), ("#!/bin/bash\n{% if %}\n", ":2: ")],
+)
+def test_mistake_is_told_with_its_place(home, text, says):
+    path = write(home, text)
+    assert list_problems(home)[0].startswith(f"{path}{says}")
 
 
 def test_block_within_a_known_block_is_new(home):
@@ -66,11 +70,6 @@ def test_template_of_a_framework_is_checked_beside_it(home):
     (line,) = list_problems(home)
     assert line.startswith(f"{path}:1: ")
     assert "Did you mean 'environment'?" in line
-
-
-def test_mistake_of_syntax_is_told_with_its_line(home):
-    path = write(home, "#!/bin/bash\n{% if %}\n")
-    assert list_problems(home)[0].startswith(f"{path}:2: ")
 
 
 def test_ring_of_templates_is_told_by_plan_and_by_rendering(home):
