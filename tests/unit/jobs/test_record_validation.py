@@ -92,6 +92,14 @@ def test_every_field_of_a_case_and_its_axes_is_compared(staged_run, task, case):
     assert "case.axes.precision is 'amp-fp16', " in message
 
 
+def test_log_of_a_script_sets_the_steps_of_its_case_and_nothing_else(staged_run, task, case):
+    asked = vary(case, log_format="tensorpack")
+    replace_case(staged_run, task, asked)
+    write_record(staged_run, task, make_record(vary(asked, warmup_steps=0, measured_steps=7)))
+    assert believe(staged_run, task).record.samples_per_s == 7 * 16 / 2.0
+    assert "case.seed is 9, " in refuse(staged_run, task, make_record(vary(asked, seed=9)))
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
