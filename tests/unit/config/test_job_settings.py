@@ -21,6 +21,7 @@ def render(site, framework):
     ("settings", "cores", "launcher"),
     [
         ([], 1, "mpirun"),
+        (["device=cuda"], 1, "mpirun"),
         (["launcher.name=srun"], 1, "srun"),
         (["scheduler=slurm"], 1, "srun"),
         (["scheduler=slurm", "device=cuda"], 8, "srun"),

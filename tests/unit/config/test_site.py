@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from builders import SMALL_MATRIX, give_to_another_user, write_matrix, write_program
+from builders import SMALL_MATRIX, give_to_another_user, make_site, write_matrix, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_environments_dir, find_resource_dir
@@ -210,6 +210,7 @@ def test_site_is_that_of_the_cluster_here(bin_dir, answer, site):
         ("far", ["clusters=near"], "near"),
         ("far", ['scheduler="local"'], None),
         ("far,near", [], None),
+        ("all", [], None),
         ("", [], None),
     ],
 )
@@ -235,6 +236,13 @@ def test_template_is_looked_for_beside_the_file_that_names_it(home):
     # of the command line, in the working directory
     chosen = load_site(path, matrix, ["template=s.sbatch.j2"]).site.template
     assert chosen == str(home / "s.sbatch.j2")
+
+
+def test_framework_without_an_environment_of_the_sites_own_gets_the_managed_one(home):
+    managed = str(home / ".environments/pytorch")
+    for named, venv in (({"env": {"A": "1"}}, managed), ({"modules": "pytorch/2.5"}, None)):
+        chosen = make_site(environments={"pytorch": named}).find_environment("pytorch")
+        assert (chosen.venv, chosen.env) == (venv, named.get("env", {}))
 
 
 def test_text_with_a_nul_is_refused_in_files_and_options():

@@ -79,6 +79,7 @@ def test_path_that_leads_out_of_an_archive_is_refused(make):
     [
         (("a/b", "c/d"), "in one folder"),
         (("a",), "in one folder"),
+        ((), "in one folder"),
         (("a/b", "a/b/c"), "'b' .*folder"),
         (("a/b", "a/../../c"), "outside of its folder"),
     ],

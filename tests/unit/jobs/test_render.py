@@ -162,6 +162,7 @@ def test_directive_refuses_what_sbatch_cannot_read(text):
         ("--comment a b", '--comment "a b"'),
         ("-C gpu&hbm80g", "-C gpu&hbm80g"),
         ("-C a b", '-C "a b"'),
+        ("-Cgpu", "-Cgpu"),
         ("-v", "-v"),
     ],
 )

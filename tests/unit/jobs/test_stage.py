@@ -67,6 +67,7 @@ def test_run_has_the_matrix_as_it_was_written_and_nothing_for_tasks_before_they_
     assert (staged_run.path / "matrix.toml").read_text(encoding="utf-8") == SMALL_MATRIX
     assert all(staged_run.get_script_path(group).is_file() for group in staged_run.list_group_ids())
     assert not (staged_run.path / "cases").exists()
+    assert not [*staged_run.path.glob(".*")]
     assert [path.name for path in staged_run.path.parent.iterdir()] == [staged_run.run_id]
 
 

@@ -183,6 +183,7 @@ MISTAKES = [
         ("'llama-3-9b'", "llama", "known: tinyllama-1.1b", "mean 'llama-3-8b'"),
     ),
     (LLAMA.replace('"llama"', '"bert"'), 3, "model.preset", ("bert", "no presets")),
+    (LLAMA.replace('"llama-3-8b"', "3"), 3, "model.preset", ("3", "not a string")),
     (
         LLAMA.replace("[axes]", "kv_heads = 5\n[axes]"),
         *(4, "model.kv_heads", ("5", "divisor of heads (32)")),

@@ -50,6 +50,8 @@ def test_every_setting_is_a_column_of_its_own_in_the_order_of_the_protocol():
     [
         ({"batch_size": LARGEST}, set()),
         ({"batch_size": 8}, {"batch_size_step"}),
+        ({"batch_size": "64 -> 32"}, {"batch_size_step"}),
+        ({"data": "host"}, {"batch_size_step"}),
         ({"epochs": 2}, {*LEAST, "batch_size_step", "warmup_steps", "measured_steps"}),
         ({"data": "pipeline"}, {*LEAST, "batch_size_step"}),
         (
