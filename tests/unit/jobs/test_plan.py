@@ -5,7 +5,7 @@ from builders import make_matrix_case, make_site
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import load_site
-from dlperf_slurm.jobs.plan import Plan, resolve
+from dlperf_slurm.jobs.plan import Plan, count_blocks, resolve
 from dlperf_slurm.matrix.expand import ExcludedCase, Expansion, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol
@@ -21,8 +21,8 @@ def list_orders(cases) -> list[str]:
     return [f"{task.case.axes.precision} {task.repeat}" for task in group.array_tasks]
 
 
-def make_cases():
-    protocol = Protocol(repeats=4)
+def make_cases(shuffle_seed=0):
+    protocol = Protocol(repeats=4, shuffle_seed=shuffle_seed)
     return [
         make_matrix_case(precision=precision, protocol=protocol)
         for precision in ("fp32", "amp-bf16", "amp-fp16")
@@ -101,6 +101,7 @@ def test_order_of_a_seed_is_fixed():
         "fp32 2", "amp-bf16 2", "fp32 1", "fp32 3", "amp-fp16 3", "amp-fp16 2",
         "amp-fp16 1", "amp-bf16 3", "fp32 4", "amp-bf16 4", "amp-fp16 4", "amp-bf16 1",
     ]  # fmt: skip
+    assert list_orders(make_cases()) != list_orders(make_cases(shuffle_seed=1))
 
 
 def test_what_cannot_run_is_left_out_with_the_reason_and_in_no_group():
@@ -145,7 +146,9 @@ def test_node_hours_are_those_of_the_time_limits():
 def test_blocks_are_groups_of_their_own_with_neighbouring_repeats_apart(
     repeats, blocks, site, groups
 ):
-    plan = plan_cases(make_matrix_case(protocol=Protocol(repeats=repeats, blocks=blocks)), **site)
+    case = make_matrix_case(protocol=Protocol(repeats=repeats, blocks=blocks))
+    plan = plan_cases(case, **site)
+    assert count_blocks(case, make_site(**site)) == len(groups)
     assert groups == {
         group.group_id: sorted(task.repeat for task in group.array_tasks) for group in plan.groups
     }
