@@ -41,11 +41,13 @@ def render(site, *cases) -> dict[str, str]:
 )
 def test_cases_that_differ_in_one_setting_alone_are_jobs_of_their_own(setting, value):
     site = make_site(exclusive=True, override=[{"when": {"framework": "jax"}, setting: value}])
-    groups = make_groups(site, *[make_matrix_case(framework=name) for name in ("jax", "pytorch")])
+    groups = make_groups(site, *[make_matrix_case(framework=name) for name in ("pytorch", "jax")])
+    # shapes are numbered by framework
     assert [(group.group_id, [kind.framework for kind in group.kinds]) for group in groups] == [
         ("1n1g", ["jax"]),
         ("1n1g-shape2", ["pytorch"]),
     ]
+    assert (groups[0].time_limit_minutes == 5) == (setting == "time_limit_minutes")
 
 
 def test_one_array_starts_ranks_by_srun_without_mpi_and_by_mpirun():

@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.files.folders import file_permissions
 from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
     LOCK_FILE,
@@ -97,7 +98,7 @@ def test_room_is_on_disk_before_it_counts_as_reserved_and_is_given_back(home, mo
 
 def test_lock_is_had_for_reading_where_nothing_can_be_written(home, monkeypatch):
     home.chmod(0o755)
-    with hold_submit_lock(home):
+    with file_permissions(0o077), hold_submit_lock(home):
         # those who may read the run cannot hold it
         assert stat.S_IMODE((home / LOCK_FILE).stat().st_mode) == 0o600
         assert not os.umask(0o022) & 0o044

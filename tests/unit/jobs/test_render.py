@@ -137,6 +137,16 @@ def test_own_template_of_a_framework_changes_how_a_search_starts_its_ranks():
 
 
 # the golden files have the other settings
+def test_same_input_gives_the_same_bytes():
+    values = {"A": "1", "B": "2", "C": "3"}
+    turned = dict(reversed(values.items()))
+    sites = [
+        make_site(env=env, environments={"pytorch": {"venv": "/v", "env": env}})
+        for env in (values, turned)
+    ]
+    assert render(sites[0]) == render(sites[1])
+
+
 def test_type_of_gpus_is_a_part_of_their_number():
     assert "#SBATCH --gpus-per-node=a100:1\n" in render(make_site(gpu_type="a100"))
 

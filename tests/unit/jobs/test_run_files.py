@@ -46,6 +46,8 @@ def rewrite(path):
 )
 def test_changes_of_a_run_are_found(run, change):
     states = find_files(run)
+    # folders of folders alone are not looked at
+    assert not {"cases", "cases/a-case", "cases/a-case/r1"} & {name for name, *_ in states}
     assert not have_changed(run, states)
     change(run)
     assert have_changed(run, states)
