@@ -49,6 +49,7 @@ def test_cases_of_one_shape_are_one_group_in_order_of_size():
         ({"arrays": False, "tasks_per_job": 3}, [1, 1, 1], 91),
         # half of what the queue takes, so that it is never empty while the rest waits
         ({"max_submitted": 4}, [2, 2, 2, 1], 30),
+        ({"max_submitted": 14, "max_array_size": 4}, [4, 3], 30),
         ({"max_submitted": 5, "tasks_per_job": 2}, [3, 1], 61),
         ({"scheduler": "local", "tasks_per_job": 3}, [7], 30),
     ],

@@ -37,7 +37,7 @@ def results(home):
         manifest = make_manifest(run_id=run_id, cases=(make_planned_case(notes=("a",)),))
         (folder / "manifest.json").write_text(format_manifest(manifest), encoding="utf-8")
     (home / "results" / "README.md").write_text("", encoding="utf-8")
-    (home / "results" / ".20240503-partial.partial").mkdir()
+    shutil.copytree(folder, home / "results" / ".20240503-partial.partial")
     return home / "results"
 
 
