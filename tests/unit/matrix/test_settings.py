@@ -7,15 +7,20 @@ from builders import make_axes, make_case, make_planned_case, make_record
 from pydantic import ValidationError
 
 from dlperf_slurm.contract.axes import LARGEST
-from dlperf_slurm.matrix.settings import LEAST_VALUES, OWN_SETTINGS, list_settings
+from dlperf_slurm.matrix.settings import (
+    LEAST_VALUES,
+    OWN_SETTINGS,
+    find_least_seconds,
+    list_settings,
+)
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import list_records
 
-LIMITED = Protocol(memory_limit_mib_per_device=5, stall_seconds=45.5)
 LEAST = {"min_warmup_seconds", "min_measured_seconds"}
+LIMITED = Protocol(memory_limit_mib_per_device=5, stall_seconds=45.5, **dict.fromkeys(LEAST, 2.0))
 
 
 @pytest.mark.parametrize("setting", Protocol.model_fields)
@@ -32,11 +37,6 @@ def find_values(planned):
     outcome = Outcome(planned.case_id, 1, make_record(make_case()), "")
     (row,) = list_records(analyze([CaseOutcomes(planned, (outcome,))]).case_columns)
     return {name: row[name] for name in Protocol.model_fields if row[name] is not None}
-
-
-def list_used(batch_size=8, epochs=0, **changes):
-    axes = replace(make_axes(), batch_size_per_device=batch_size, **changes)
-    return {*list_settings(LIMITED, axes, epochs)}
 
 
 def test_every_setting_is_a_column_of_its_own_in_the_order_of_the_protocol():
@@ -65,7 +65,17 @@ def test_every_setting_is_a_column_of_its_own_in_the_order_of_the_protocol():
     ],
 )
 def test_setting_that_a_case_has_no_use_for_is_not_told(changes, unused):
-    assert {*Protocol.model_fields} - list_used(**changes) == unused
+    values = {"batch_size": 8, "epochs": 0, **changes}
+    batch_size, epochs = values.pop("batch_size"), values.pop("epochs")
+    axes = replace(make_axes(), batch_size_per_device=batch_size, **values)
+    assert {*Protocol.model_fields} - {*list_settings(LIMITED, axes, epochs)} == unused
+    least = find_least_seconds(LIMITED, axes, epochs)
+    assert {name for name, seconds in least.items() if not seconds} == unused & LEAST
+
+
+def test_setting_that_is_left_out_is_not_told():
+    without = {*Protocol.model_fields} - {*list_settings(Protocol(), make_axes(), 0)}
+    assert without == {"batch_size_step", "memory_limit_mib_per_device", "stall_seconds"}
 
 
 @pytest.mark.parametrize("protocol", [{"measured_steps": 50, "seed": 4}, {}])
