@@ -57,10 +57,7 @@ class Launcher:
     uses_srun: bool = False
 
     def count_tasks_per_node(self, topology: Topology) -> int:
-        """Return the number of Slurm tasks to request on each node: one per device, or 1.
-
-        It is 1 if the launcher starts the ranks of a node itself, as torchrun does.
-        """
+        """Return the Slurm tasks per node: one per device, or 1 if the launcher starts ranks."""
         return 1 if self.starts_nodes else topology.devices_per_node
 
 

@@ -25,10 +25,7 @@ class Bound:
 
 
 def parse_bound(value: Any) -> Bound:
-    """Parse a TOML value such as 256, which means equal, or ">=256".
-
-    Raises ValueError for anything else.
-    """
+    """Parse 256, which means equal, or ">=256"; raise ValueError for anything else."""
     if type(value) is int:
         return Bound("=", value)
     match = re.fullmatch(r"(<=|>=|!=|<|>)\s*(\d+)", value) if isinstance(value, str) else None

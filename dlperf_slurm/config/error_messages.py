@@ -83,10 +83,7 @@ def _describe_unknown_key(key: object, known: Iterable[str]) -> str:
 def _suggest_correction(
     error_type: str, value: object, shown: str, field: Optional[FieldInfo]
 ) -> str:
-    """Return what to write instead of a wrong value, such as its allowed values; "" if unknown.
-
-    `error_type` is pydantic's, `shown` is the value as in a TOML file, `field` that of its key.
-    """
+    """Return what to write instead of a wrong value, such as its allowed values; "" if unknown."""
     if error_type == "string_type" and isinstance(value, (int, float)):
         # a shell removes the quotes of --set account="123"
         return f'; to make it a string, put it in quotes: "{shown}" (in a shell: \'"{shown}"\')'

@@ -114,18 +114,12 @@ def describe_denied(path: Path) -> str:
 
 
 def find_cache_dir() -> Path:
-    """Return the path ~/.cache/dlperf-slurm, or that below XDG_CACHE_HOME.
-
-    Raises InputError if the home folder is unknown, or the folder belongs to another user.
-    """
+    """Return ~/.cache/dlperf-slurm, or that below XDG_CACHE_HOME; see `_find_private_dir`."""
     return _find_private_dir("XDG_CACHE_HOME", "~/.cache")
 
 
 def find_state_dir() -> Path:
-    """Return the path ~/.local/state/dlperf-slurm, or that below XDG_STATE_HOME.
-
-    Raises InputError if the home folder is unknown, or the folder belongs to another user.
-    """
+    """Return ~/.local/state/dlperf-slurm, or that below XDG_STATE_HOME; see `_find_private_dir`."""
     return _find_private_dir("XDG_STATE_HOME", "~/.local/state")
 
 
@@ -177,10 +171,7 @@ def evict_oldest(folder: Path, most_entries: int) -> None:
 
 
 def find_user_config_dir() -> Path:
-    """Return the path ~/.config/dlperf-slurm, or that below XDG_CONFIG_HOME.
-
-    Raises InputError if the home folder is unknown.
-    """
+    """Return ~/.config/dlperf-slurm, or that below XDG_CONFIG_HOME; raises as `find_user_dir`."""
     return find_user_dir("XDG_CONFIG_HOME", "~/.config") / "dlperf-slurm"
 
 
@@ -221,10 +212,7 @@ def check_search_folder(folder: str) -> str:
 
 
 def get_environment_name(framework: str, device: str) -> str:
-    """Return the name of the environment that `env create` makes for a framework and device.
-
-    It is "jax" for "cpu", and "jax-cuda" for "cuda".
-    """
+    """Return the name of an environment of `env create`: "jax", or "jax-cuda" for "cuda"."""
     return f"{framework}{CUDA_SUFFIX}" if device == CUDA else framework
 
 

@@ -12,7 +12,7 @@ from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.topology import PATTERN, Topology, parse_topology
 from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
-from dlperf_slurm.worker.rendezvous import KINDS, MPI, TORCHRUN, RendezvousSettings
+from dlperf_slurm.worker.rendezvous import KINDS, MPI, TORCHRUN
 
 PositiveInt = Annotated[int, Field(ge=1)]
 # NVIDIA's "8.0" or AMD's "gfx90a"
@@ -124,10 +124,7 @@ def _check_framework(name: str) -> str:
 
 
 def check_directive(line: str) -> str:
-    """Return `line`, an #SBATCH option such as "--comment=x", unchanged.
-
-    Raises ValueError if it is invalid, or an option that the tool itself sets.
-    """
+    """Return an #SBATCH option unchanged; raise ValueError if invalid, or if the tool sets it."""
     if not line.isprintable() or "\\" in line:
         raise ValueError(
             f"{line!r}: line breaks and backslashes are not allowed on an #SBATCH line"
@@ -146,10 +143,7 @@ def check_directive(line: str) -> str:
 
 
 def make_absolute(path: str) -> str:
-    """Return an absolute path, with `~` expanded; a relative one is below the working directory.
-
-    Raises ValueError if the home folder is unknown.
-    """
+    """Return an absolute path, `~` expanded; raise ValueError if the home folder is unknown."""
     # jobs do not run in the directory that they are submitted from
     return str(make_absolute_path(expand_home(path)))
 
@@ -285,13 +279,6 @@ class JobSettings(TomlModel):
     """Network over which the ranks first find each other (rendezvous)."""
     environments: dict[FrameworkName, Environment] = {}
     """Python environment of each framework."""
-
-    @property
-    def rendezvous_settings(self) -> RendezvousSettings:
-        """Return how the worker's ranks find each other: the site's `ranks` and `rendezvous`."""
-        return RendezvousSettings(
-            self.ranks, self.rendezvous.host_suffix, self.rendezvous.interface
-        )
 
     @property
     def starting_launcher(self) -> str:

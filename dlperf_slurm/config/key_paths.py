@@ -59,10 +59,7 @@ def _split_statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _enter_table(header: dict[str, Any], counts: dict[KeyPath, int]) -> KeyPath:
-    """Return the key path of the table that a parsed [header] opens.
-
-    `counts` has the number of tables of each [[name]] so far; one more is counted here.
-    """
+    """Return the key path of the table that a parsed [header] opens; count it in `counts`."""
     path: KeyPath = ()
     data: Any = header
     while data:

@@ -80,20 +80,11 @@ class SiteCondition(TomlModel):
     def holds(self, kind: JobKind) -> bool:
         """Return whether a kind of job meets the condition of an [[override]] table."""
         size = kind.topology
-        numbers = {
-            "nodes": size.nodes,
-            "devices_per_node": size.devices_per_node,
-            "world_size": size.world_size,
-        }
-        texts = {
-            "topology": str(size),
-            "framework": kind.framework,
-            "gradient_sync": kind.gradient_sync,
-        }
+        texts = {**vars(kind), "topology": str(size)}
         return all(
-            any(parse_bound(bound).holds(numbers[key]) for bound in getattr(self, key))
-            if key in numbers
-            else texts[key] in getattr(self, key)
+            texts[key] in getattr(self, key)
+            if key in texts
+            else any(parse_bound(one).holds(getattr(size, key)) for one in getattr(self, key))
             for key in self.model_fields_set
         )
 

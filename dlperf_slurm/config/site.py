@@ -81,10 +81,7 @@ class DatasetLocation(TomlModel):
 
 
 def spell_out_paths(settings: TomlTable) -> None:
-    """Replace each data set given as a path by a table with the path, in place.
-
-    A later layer of settings can then add keys to it.
-    """
+    """Replace data sets given as a path by tables, in place: later layers can add keys."""
     datasets = settings.get("datasets")
     if isinstance(datasets, dict):
         datasets.update({name: _read_plain_path(value) for name, value in datasets.items()})
@@ -192,10 +189,7 @@ class Site(JobSettings):
         return [o.model_dump(mode="json", exclude_unset=True) for o in overrides]
 
     def resolve(self, kind: JobKind) -> "Site":
-        """Return the site with the [[override]] tables that match a kind of job applied.
-
-        The result has no overrides.
-        """
+        """Return the site for a kind of job: matching [[override]] tables applied, none left."""
         site = self
         for override in self.override:
             if override.when.holds(kind):
@@ -229,10 +223,7 @@ class Site(JobSettings):
         return named.model_copy(update={"path": make_absolute(f"data/{name}")})
 
     def find_dataset_path(self, name: str) -> str:
-        """Return the folder or archive of a data set's files, as in `find_dataset`.
-
-        It may not exist; without a path in `[datasets]` it is data/NAME in the working directory.
-        """
+        """Return the folder or archive of a data set, as in `find_dataset`; it may not exist."""
         return str(self.find_dataset(name).path)
 
 
@@ -302,10 +293,7 @@ def choose_site_file(requested: Optional[str]) -> Path:
 
 
 def explain_choice(requested: Optional[str]) -> str:
-    """Return the path of the chosen site file, and why it was chosen, for a message.
-
-    `requested` is the name or path after `--site`. Raises InputError as `choose_site_file` does.
-    """
+    """Return the chosen site file, and why it was chosen; raises as `choose_site_file`."""
     path = choose_site_file(requested)
     if requested is not None:
         is_default = requested == os.environ.get("DLPERF_SLURM_SITE")

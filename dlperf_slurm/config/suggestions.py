@@ -36,10 +36,7 @@ MEANINGS = {
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
-    """Return ". Did you mean 'NAME'?" with the name that is nearest to a wrong one, or ''.
-
-    '' means that no known name is similar.
-    """
+    """Return ". Did you mean 'NAME'?" with the nearest known name, or '' if none is similar."""
     word, names = str(name).lower(), list(known)
     meant = [meaning for meaning in [MEANINGS.get(word)] if meaning in names]
     near = meant or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
@@ -67,31 +64,11 @@ def describe_unknown(value: str, known: Sequence[str], what: str) -> str:
 
 # variables of job scripts, which a variable of the site would overwrite
 SCRIPT_VARIABLES = (
-    "DLPERF_SLURM_BEGUN_AT",
-    "DLPERF_SLURM_LAUNCHED_AT",
-    "array_task_id",
-    "array_tasks",
-    "attempt_dir",
-    "begun_at",
-    "end_seconds",
-    "error_text",
-    "exit_code",
-    "failures_to_hold",
-    "framework",
-    "group_id",
-    "has_launched",
-    "job_id",
-    "last_array_task_id",
-    "launcher_pid",
-    "limit_seconds",
-    "log_file",
-    "log_line",
-    "marker",
-    "reserve_file",
-    "run_dir",
-    "starter",
-    "tasks_per_job",
-    "warning_seconds",
+    *("DLPERF_SLURM_BEGUN_AT", "DLPERF_SLURM_LAUNCHED_AT", "array_task_id", "array_tasks"),
+    *("attempt_dir", "begun_at", "end_seconds", "error_text", "exit_code", "failures_to_hold"),
+    *("framework", "group_id", "has_launched", "job_id", "last_array_task_id", "launcher_pid"),
+    *("limit_seconds", "log_file", "log_line", "marker", "reserve_file", "run_dir", "starter"),
+    *("tasks_per_job", "warning_seconds"),
 )
 
 
@@ -120,10 +97,7 @@ def check_inherited(name: str) -> str:
 
 
 def check_env_name(name: str) -> str:
-    """Return the name of an environment variable unchanged.
-
-    Raises ValueError if the name is invalid or used by our scripts.
-    """
+    """Return a variable's name unchanged; raise ValueError if invalid, or if our scripts use it."""
     if not name.isidentifier() or not name.isascii():
         raise ValueError(
             f"{name!r} is not a valid environment variable name; allowed: letters, digits and _, "

@@ -23,9 +23,7 @@ class ContractError(FileProblem, ValueError):
 
 
 def write_json(
-    path: Path,
-    value: Union[Case, Record, Failure, Parity, Proofs],
-    is_synced: bool = True,
+    path: Path, value: Union[Case, Record, Failure, Parity, Proofs], is_synced: bool = True
 ) -> None:
     """Write `value` with the schema version as JSON, synced unless told otherwise."""
     data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(value)}
@@ -51,7 +49,10 @@ def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
     Below `root`, no link is followed. Raises FileProblem, which names the file and the key, if it
     is unreadable, invalid or of another schema version; FileNotFoundError if it is missing.
     """
-    return build_dataclass(kind, read_values(path, root), str(path), is_complete=True)
+    data = reading.read_json(path, root=root)
+    if not isinstance(data, dict):
+        raise ContractError(f"{path}: not a JSON object")
+    return build_dataclass(kind, drop_schema_version(data, str(path)), str(path), is_complete=True)
 
 
 def read_sidecar(path: Path, kind: Type[D], root: Optional[Path] = None) -> D:
@@ -59,19 +60,8 @@ def read_sidecar(path: Path, kind: Type[D], root: Optional[Path] = None) -> D:
     return build_dataclass(kind, reading.read_json(path, root=root), str(path), is_complete=True)
 
 
-def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:
-    """Read a versioned JSON file, not validated, without its version; raises as `read_json`."""
-    data = reading.read_json(path, root=root)
-    if not isinstance(data, dict):
-        raise ContractError(f"{path}: not a JSON object")
-    return drop_schema_version(data, str(path))
-
-
 def drop_schema_version(data: Mapping[str, Any], where: str) -> Dict[str, Any]:
-    """Return decoded JSON without its schema version; raises ContractError for another version.
-
-    `where` names the file in messages.
-    """
+    """Return decoded JSON without its schema version; raises ContractError for another version."""
     values = dict(data)
     version = values.pop("schema_version", None)
     if type(version) is not int or version != SCHEMA_VERSION:

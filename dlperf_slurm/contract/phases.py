@@ -39,10 +39,7 @@ TO_FIRST_STEP = tuple(MEANINGS)[: tuple(MEANINGS).index(FIRST_STEP) + 1]
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A phase of one execution of an attempt's job script, and its duration on rank 0.
-
-    `name` is a key of MEANINGS, such as "warmup".
-    """
+    """A phase of one execution of an attempt's job script, and its duration on rank 0."""
 
     name: str
     seconds: float

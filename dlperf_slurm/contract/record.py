@@ -118,8 +118,8 @@ class Telemetry:
     are over these samples; `energy_joules` is from the device's counter, or else the integral of
     power. `peak_memory_bytes` is of the whole device or host, all processes included.
     `stolen_share`, for a host, is steal time as a share of the time in which its CPUs had work.
-    `errors` has the error
-    counters that grew from before the warm-up until the end, such as those of ECC, and by how much.
+    `errors` has the error counters that grew from before the warm-up until the end, such as those
+    of ECC, and by how much.
     """
 
     host: str

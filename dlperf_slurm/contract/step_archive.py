@@ -82,9 +82,9 @@ def pack_sidecars(folder: Path, case: Case) -> None:
     with suppress(OSError):
         # the folder may contain other files
         (folder / NODES_DIR).rmdir()
-    for name in STREAM_FILES:
-        if _is_empty(folder / name):
-            remove_file(folder / name)
+    for path in (folder / name for name in STREAM_FILES):
+        if path.exists() and path.stat().st_size == 0:
+            remove_file(path)
     with suppress(FileProblem, FileNotFoundError):
         if read_json(folder / CASE_FILE, Case) == case:
             remove_file(folder / CASE_FILE)
@@ -138,10 +138,3 @@ def _read_loose(folder: Path) -> Iterator[Tuple[str, bytes]]:
             yield name, read_bytes(folder / name, ARRAY_LIMIT_BYTES)
     for path in sorted((folder / NODES_DIR).glob("*.json")):
         yield f"{NODES_DIR}/{path.name}", read_bytes(path, JSON_LIMIT_BYTES)
-
-
-def _is_empty(path: Path) -> bool:
-    try:
-        return path.stat().st_size == 0
-    except FileNotFoundError:
-        return False

@@ -17,10 +17,7 @@ FILE_LIMIT_BYTES = 2**29
 
 
 def list_names(folder: Path, root: Path) -> "list[str]":
-    """List the names in a folder below `root`, a run's folder or archive, in no order.
-
-    Raises FileNotFoundError if the folder does not exist.
-    """
+    """List the names in a folder below `root`, a run or archive; raises FileNotFoundError."""
     archive = find_archive(root)
     return os.listdir(folder) if archive is None else list(archive.list_names(folder))
 

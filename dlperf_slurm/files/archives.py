@@ -185,10 +185,7 @@ def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
 
 
 def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes:
-    """Read a member of up to `limit` bytes; `where` names it in messages.
-
-    Raises FileProblem if it is larger or damaged.
-    """
+    """Read a member; raise FileProblem if it is damaged or has more than `limit` bytes."""
     if member.size_bytes > limit:
         raise FileProblem(f"{where}: has more than {limit} bytes, the limit for this file")
     if member.stored_bytes > limit + _ADDED_BYTES:

@@ -5,7 +5,7 @@ import os
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Union
 
 from dlperf_slurm.files import FileProblem
 
@@ -65,18 +65,14 @@ def run_permissions(run_path: Path) -> Iterator[None]:
         yield
 
 
-def encode_path(path: Path) -> bytes:
+def encode_path(path: Union[Path, str]) -> bytes:
     """Encode a path for the system; raises FileProblem if it is not a valid file name."""
-    return _encode(str(path))
-
-
-def _encode(text: str) -> bytes:
     try:
-        name = os.fsencode(text)
+        name = os.fsencode(path)
     except UnicodeEncodeError:
         name = b"\0"
     if b"\0" in name:
-        raise FileProblem(f"{text!a}: is not a valid file name")
+        raise FileProblem(f"{str(path)!a}: is not a valid file name")
     return name
 
 
@@ -85,7 +81,7 @@ def list_parts(path: Path, root: Path) -> Iterator[bytes]:
     parts = path.parts[len(root.parts) :]
     if path.parts[: len(root.parts)] != root.parts or ".." in parts:
         raise FileProblem(f"{path}: is outside {root}")
-    return map(_encode, parts)
+    return map(encode_path, parts)
 
 
 def _make_below(folder: int, name: bytes, path: Path) -> None:

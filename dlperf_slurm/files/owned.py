@@ -46,10 +46,7 @@ def replace_files(folder: Path, root: Path, contents: Mapping[str, bytes]) -> No
 
 
 def is_own(path: Path, root: Path, digest: Any) -> bool:
-    """Return whether a file below `root` is as the tool wrote it: it has this SHA-256 digest.
-
-    `digest` comes from a JSON file, and may be of any type.
-    """
+    """Return whether a file below `root` is as the tool wrote it: it has this SHA-256 digest."""
     with suppress(OSError):
         content = read_bytes(path, LARGEST_BYTES, root)
         return bool(hashlib.sha256(content).hexdigest() == digest)

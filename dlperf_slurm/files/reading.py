@@ -86,10 +86,7 @@ def read_text(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = 
 
 
 def decode_text(content: bytes, where: str) -> str:
-    """Decode the content of a text file, with line ends as \\n; raises FileProblem if not UTF-8.
-
-    `where` names the file in messages.
-    """
+    """Decode the content of a text file, with line ends as \n; raises FileProblem if not UTF-8."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -142,7 +139,7 @@ def _replace_half_pairs(value: Any) -> Any:
 def _open_in(folder: int, path: Path, flags: int) -> int:
     """Open a file in the folder with this descriptor; raises FileProblem for a link."""
     try:
-        return os.open(encode_path(Path(path.name)), flags, dir_fd=folder)
+        return os.open(encode_path(path.name), flags, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise FileProblem(

@@ -35,12 +35,14 @@ def write_file(
     space if it is too little.
     """
     with _named_errors(path, content), open_folder(path.parent, root) as folder:
-        name = encode_path(Path(path.name))
+        name = encode_path(path.name)
         partial = _write_partial(folder, name, content, is_synced, mode)
         with _removed_on_error(folder, partial):
             os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
         if is_synced:
-            _sync_folder(folder)
+            # keeps the new name after a crash; some file systems cannot sync a folder
+            with suppress(OSError):
+                os.fsync(folder)
 
 
 def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
@@ -49,7 +51,7 @@ def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
     Of several simultaneous calls, one succeeds. Raises FileProblem if writing fails.
     """
     with _named_errors(path, content), open_folder(path.parent, root) as folder:
-        name = encode_path(Path(path.name))
+        name = encode_path(path.name)
         partial = _write_partial(folder, name, content, False, 0o666)
         try:
             os.link(partial, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -64,7 +66,7 @@ def remove_file(path: Path, root: Optional[Path] = None) -> None:
     """Remove a file or link if it exists; FileProblem if that fails or the folder is missing."""
     try:
         with open_folder(path.parent, root) as folder, suppress(FileNotFoundError):
-            os.unlink(encode_path(Path(path.name)), dir_fd=folder)
+            os.unlink(encode_path(path.name), dir_fd=folder)
     except FileProblem:
         raise
     except OSError as error:
@@ -80,7 +82,7 @@ def open_to_append(path: Path, root: Optional[Path] = None, mode: int = 0o666) -
     """
     try:
         with open_folder(path.parent, root) as folder:
-            descriptor = os.open(encode_path(Path(path.name)), _APPEND, mode, dir_fd=folder)
+            descriptor = os.open(encode_path(path.name), _APPEND, mode, dir_fd=folder)
     except FileProblem:
         raise
     except OSError as error:
@@ -105,10 +107,7 @@ def write_all(descriptor: int, content: Content) -> None:
 
 @contextmanager
 def _named_errors(path: Path, content: Content) -> Iterator[None]:
-    """Convert an OSError in this context into a FileProblem that names the file.
-
-    On a full disk the message has the size of `content` and the free space.
-    """
+    """Convert an OSError into a FileProblem that names the file, with the space on a full disk."""
     try:
         yield
     except FileProblem:
@@ -116,7 +115,9 @@ def _named_errors(path: Path, content: Content) -> Iterator[None]:
     except OSError as error:
         room = ""
         if error.errno in _NO_ROOM:
-            room = f"; needed: {len(content)} bytes, free: {_find_free_bytes(path.parent)}"
+            disk = os.statvfs(str(path.parent))
+            free = disk.f_bavail * disk.f_frsize
+            room = f"; needed: {len(content)} bytes, free: {free}"
         raise FileProblem(f"{path}: cannot be written: {error.strerror}{room}") from error
 
 
@@ -144,15 +145,3 @@ def _write_partial(folder: int, name: bytes, content: Content, is_synced: bool, 
             # some file systems report a full disk only at close
             os.close(descriptor)
     return partial
-
-
-def _sync_folder(folder: int) -> None:
-    """Sync a folder to disk, so that a renamed file is there after a crash of the machine."""
-    # some file systems cannot sync a folder, and have written the name already
-    with suppress(OSError):
-        os.fsync(folder)
-
-
-def _find_free_bytes(folder: Path) -> int:
-    status = os.statvfs(str(folder))
-    return status.f_bavail * status.f_frsize

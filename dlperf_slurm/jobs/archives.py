@@ -137,11 +137,7 @@ def _refuse(error: OSError) -> None:
 
 
 def _write(run: Run, files: Mapping[str, tuple[int, int, str]], partial: Path) -> dict[str, str]:
-    """Write a run's files and links with their digests to an archive; return the digests by path.
-
-    `files` is from `_list_files`; `partial` is the archive's temporary path, which is synced to
-    disk.
-    """
+    """Write a run's files, links and digests to an archive, synced; return the digests by path."""
     links = {name: link for name, (_, _, link) in files.items() if link}
     sums: dict[str, str] = {}
     with partial.open("xb") as file:
@@ -163,10 +159,7 @@ def _write(run: Run, files: Mapping[str, tuple[int, int, str]], partial: Path) -
 
 
 def _verify(run: Run, partial: Path, sums: Mapping[str, str]) -> None:
-    """Read every file of an archive as reports do; raise FileProblem if a digest differs.
-
-    `partial` is the archive's temporary path, `sums` the expected digests by path in the run.
-    """
+    """Read every file of an archive as reports do; raise FileProblem if a digest differs."""
     archive = find_archive(partial)
     if archive is None or archive.members.keys() != {*sums, SUMS_FILE}:
         raise FileProblem(

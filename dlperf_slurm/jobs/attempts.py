@@ -101,10 +101,7 @@ def fingerprint_attempt(run: Run, planned: PlannedCase, task: RunTask) -> str:
 
 
 def _list_stats(folder: Path) -> list[tuple[str, int, int, int]]:
-    """List name, size, modification time in ns and inode of the files in a folder.
-
-    Empty if the folder cannot be read.
-    """
+    """List name, size, mtime in ns and inode of a folder's files; none if it is unreadable."""
     try:
         found = [
             (entry.name, entry.stat(follow_symlinks=False))

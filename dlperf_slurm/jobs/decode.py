@@ -168,10 +168,7 @@ def _make_struct(kind: type, is_versioned: bool = False) -> type:
 
 
 def _add_ranges(key: str, expected: Any) -> Any:
-    """Return the type of a field with the limits of each number in it; dataclasses become structs.
-
-    `key` names the field in RANGES, such as "Case.repeat".
-    """
+    """Return the type of field `key` with the limits of RANGES; dataclasses become structs."""
     if dataclasses.is_dataclass(expected):
         return _make_struct(cast(type, expected))
     if expected in (int, float):
@@ -189,10 +186,7 @@ _PLACE = r"\.(\w+)|\[(\d+)\]"
 
 
 def _describe(error: msgspec.ValidationError, data: Any) -> str:
-    """Format a validation error with the wrong value: "ranks[0].rank is -7: expected `int` >= -1".
-
-    `data` is the decoded JSON that was validated.
-    """
+    """Format an error with the value in `data`: "ranks[0].rank is -7: expected `int` >= -1"."""
     message, is_placed, place = str(error).rpartition(" - at `$")
     if not is_placed:
         message, place = place, ""

@@ -38,10 +38,7 @@ def check_disk_space(folder: Path, cases: "Sequence[MatrixCase]") -> None:
 
 
 def check_free(folder: Path, needed_bytes: int) -> None:
-    """Raise InputError if the disk of `folder` has fewer than `needed_bytes` free.
-
-    The message names the disk.
-    """
+    """Raise InputError, which names the disk, if `folder` has fewer than `needed_bytes` free."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -53,10 +50,7 @@ def check_free(folder: Path, needed_bytes: int) -> None:
 
 
 def describe_full_disk(folder: Path, needed_bytes: int = RESERVE_BYTES) -> str:
-    """Return "the disk at /shared has 0.5 of 500.0 MiB free" if that is too little, else "".
-
-    By default, `needed_bytes` is what one array task needs.
-    """
+    """Return "the disk at /shared has 0.5 of 500.0 MiB free" if that is too little, else ""."""
     return describe_disk(folder) if measure_disk(folder)[0] < needed_bytes else ""
 
 
@@ -67,10 +61,7 @@ def is_disk_full_reason(words: str) -> bool:
 
 @contextmanager
 def convert_disk_full_error(folder: Path) -> Iterator[None]:
-    """Convert an OSError of a full disk or quota into an InputError, while the context is active.
-
-    The message names the disk of `folder`.
-    """
+    """Convert an OSError of a full disk or quota, in this context, into an InputError."""
     try:
         yield
     except OSError as error:

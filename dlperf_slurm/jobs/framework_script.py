@@ -15,14 +15,10 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.nodes import NodeChecks, NodeWork
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
-from dlperf_slurm.jobs.launch_command import (
-    list_starting_words,
-    make_container_parts,
-    make_starter,
-)
+from dlperf_slurm.jobs.launch_command import list_starting_words, make_container_parts, make_starter
 from dlperf_slurm.jobs.profiles import PROFILED_REPEAT, PROFILERS, STARTER_PREFIX, TORCH
 from dlperf_slurm.launchers import ShellTemplate
-from dlperf_slurm.worker.rendezvous import MPI, TORCHRUN
+from dlperf_slurm.worker.rendezvous import MPI, TORCHRUN, RendezvousSettings
 
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
 # Python of the batch host for jobs in a container, unless the site names another Python
@@ -148,7 +144,9 @@ def make_framework_script(
     verb, *options = worker_command
     traced = {TORCH: "trace"}
     script_commands = {"script": ["bash"], "script_ranks": start(["bash"])}
-    options = [*site.rendezvous_settings.list_words(), *options]
+    network = site.rendezvous
+    ways = RendezvousSettings(site.ranks, network.host_suffix, network.interface)
+    options = [*ways.list_words(), *options]
     own_env = {name: v for name, v in site.env.items() if common.env.get(name) != v}
     return FrameworkScript(
         name=kind.framework,
@@ -194,10 +192,7 @@ def make_framework_script(
 
 
 def make_node_work(group: Group, site: Site) -> Optional[NodeWork]:
-    """Return the setup, checks and data copies that each node of a group does; None for none.
-
-    They precede the ranks of the job. `site` is resolved for the group's kind of job.
-    """
+    """Return the setup, checks and data copies that each node of a group does; None for none."""
     copies = {
         site.find_dataset_path(name): stage_to
         for name in list_dataset_names(group)

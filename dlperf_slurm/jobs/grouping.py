@@ -73,10 +73,6 @@ class Group:
         return tuple(sorted({get_job_kind(task.case.axes) for task in self.array_tasks}))
 
     @property
-    def frameworks(self) -> tuple[str, ...]:
-        return tuple(sorted({kind.framework for kind in self.kinds}))
-
-    @property
     def node_hours(self) -> float:
         """The maximum node-hours of the array job: every array task at its time limit."""
         return len(self.array_tasks) * self.topology.nodes * self.time_limit_minutes / 60
@@ -141,10 +137,7 @@ def group_by_node(
 
 
 def _cut(tasks: Sequence[ArrayTask], job_site: Site, max_jobs: int, group_id: str) -> list[Group]:
-    """Split array tasks with the same resource requests into groups of at most `max_jobs` jobs.
-
-    `job_site` is the site resolved for their kind of job.
-    """
+    """Split array tasks with the same resource requests into groups of at most `max_jobs` jobs."""
     topology = tasks[0].case.topology
     tasks_per_job = compute_tasks_per_job(job_site)
     if job_site.max_submitted is not None:

@@ -140,10 +140,7 @@ def format_manifest(manifest: Manifest) -> str:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read and validate the manifest of a run directory or archive.
-
-    Raises InputError if it is missing, invalid, or of another schema version.
-    """
+    """Read the manifest of a run or archive; raise InputError if it is missing or invalid."""
     # imported here, as a plan has no manifest yet
     from dlperf_slurm.jobs.decode import read_json
 

@@ -103,19 +103,6 @@ def forget_hold(run_dir: Path, group_id: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
-    """Return which markers exist: kinds such as "started", by array task and number of the start.
-
-    Markers are files in which job scripts note progress. A start is one execution of a script.
-    """
-    found: dict[str, dict[int, set[str]]] = {}
-    for name in _list_names(run_dir):
-        task, number, kinds = _split_name(name)
-        if task:
-            found.setdefault(task, {}).setdefault(number, set()).update(kinds)
-    return found
-
-
 def _list_names(run_dir: Path) -> list[str]:
     try:
         return list_names(run_dir / MARKERS_DIR, run_dir)
@@ -160,12 +147,14 @@ class MarkerFolder:
         return self._seen
 
 
+def list_markers(run_dir: Path) -> Mapping[str, MarkerState]:
+    """Return the (start number, kind) of each marker, by array task such as "2n8g.17"."""
+    return MarkerFolder(run_dir).read()
+
+
 @lru_cache(maxsize=4096)
 def _add(seen: MarkerState, start: int, kinds: tuple[str, ...]) -> MarkerState:
-    """Return an array task's markers `seen`, with the `kinds` of one start added.
-
-    Cached, because most array tasks have the same markers.
-    """
+    """Add the `kinds` of one start to a task's markers; cached, as most tasks have the same."""
     return seen | {(start, kind) for kind in kinds}
 
 
@@ -200,8 +189,8 @@ def list_skipped(run_dir: Path) -> set[str]:
     """List the array tasks ("2n8g.17") that were skipped, as the run's time was used up."""
     killed = {
         task
-        for task, starts in list_markers(run_dir).items()
-        if any("killed" in kinds for kinds in starts.values())
+        for task, seen in list_markers(run_dir).items()
+        if any(kind == "killed" for _, kind in seen)
     }
     found = set()
     for task in killed:

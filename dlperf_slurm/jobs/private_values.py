@@ -118,10 +118,7 @@ def _list_variables(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def write_private_values(folder: Path, words: Mapping[str, str]) -> None:
-    """Write `export NAME=WORD` lines to a file that only its owner can read.
-
-    `words` has the values by variable, already quoted for bash.
-    """
+    """Write `export NAME=WORD`, words quoted already, to a file that only its owner can read."""
     exports = [f"export {name}={word}\n" for name, word in sorted(words.items())]
     write_file(folder / PRIVATE_FILE, os.fsencode("".join(exports)), root=folder, mode=0o600)
 

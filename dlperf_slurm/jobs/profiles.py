@@ -41,14 +41,14 @@ def mark_profiled(expansion: "Expansion", tool: str, patterns: Sequence[str]) ->
             known = ", ".join(case.case_id for case in expansion.cases)
             raise InputError(f"--only {pattern}: no case of the matrix matches; known: {known}")
     chosen = {
-        case.case_id
+        case.case_id: case
         for case in expansion.cases
         if not patterns or matches_pattern(case.case_id, patterns)
     }
     problems = [
-        f"{case.case_id}: {problem}"
-        for case in expansion.cases
-        if case.case_id in chosen and (problem := _find_problem(case, tool))
+        f"{case_id}: {problem}"
+        for case_id, case in chosen.items()
+        if (problem := _find_problem(case, tool))
     ]
     if problems:
         raise InputError(

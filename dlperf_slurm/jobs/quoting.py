@@ -38,10 +38,7 @@ def quote_directive(value: object) -> str:
 
 
 def quote_option(line: str) -> str:
-    """Quote an option for an #SBATCH line: `--name`, `--name=value`, `--name value` or `-C value`.
-
-    Raises InputError for anything else.
-    """
+    """Quote an #SBATCH option, such as `--name=value` or `-C value`; else raise InputError."""
     match = _LONG_OPTION.fullmatch(line) or _SHORT_OPTION.fullmatch(line)
     if match is None:
         raise InputError(f"{line!r} is not an option of sbatch")

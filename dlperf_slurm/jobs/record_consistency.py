@@ -22,11 +22,6 @@ MAX_WEIGHTS = 100_000
 def find_figure_problem(record: Record) -> str:
     """Return where an OK record's values contradict each other or its case; '' if nowhere."""
     case = record.case
-    if case.axes.has_batch_search:
-        return (
-            f"case.axes.batch_size_per_device is {case.axes.batch_size_per_device!r}; allowed: a "
-            "number"
-        )
     if case.measured_steps < 1 and not case.is_to_accuracy:
         return f"case.measured_steps is {case.measured_steps}; allowed: at least 1"
     problems = [*_find_step_count_problems(record), *_find_rank_problems(record)]
@@ -98,10 +93,7 @@ def _find_parameter_problem(record: Record) -> str:
 def _count_parameters(
     model: str, names: tuple[str, ...], *values: ModelParameter
 ) -> tuple[str, int]:
-    """Return ('', number of weights) of a model, or (problem, 0) for invalid parameters.
-
-    `names` are those of the parameters in `values`.
-    """
+    """Return ('', number of weights) of a model, or (problem, 0) for invalid parameters."""
     if model not in list_models():
         return f"case.model is {model!r}; known: {', '.join(list_models())}", 0
     parameters = dict(zip(names, values))

@@ -171,7 +171,7 @@ def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
     size = record.case.axes.batch_size_per_device
     ladder, step = asked.axes.batch_ladder, asked.batch_size_step
     wanted = f"'{asked.axes.batch_size_per_device}'"
-    if not isinstance(size, int) or size < 1:
+    if not isinstance(size, int):
         yield f"case.axes.batch_size_per_device is {_quote(size)}; allowed: a number"
     elif ladder and size not in ladder:
         yield f"case.axes.batch_size_per_device is {size}, not one of the sizes in {wanted}"
@@ -243,10 +243,7 @@ def find_sidecar_problem(sidecars: Sidecars, record: Record) -> str:
 
 
 def _find_stranger_problem(told: Union[NoiseReport, Peaks], hosts: Set[str], record: Record) -> str:
-    """Return why host noise or peaks are not those of the record: another attempt, or other hosts.
-
-    "" if they are. `told` is the content of the file, `hosts` are the hosts that it names.
-    """
+    """Return why host noise or peaks are of another attempt or other hosts than a record, or ""."""
     for name in ("run_id", "case_id", "repeat", "attempt"):
         found, expected = getattr(told, name), getattr(record.case, name)
         if found != expected:

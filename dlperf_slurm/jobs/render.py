@@ -26,11 +26,7 @@ from dlperf_slurm.jobs.sandbox import (
     begin_rendering,
     make_environment,
 )
-from dlperf_slurm.jobs.sbatch_options import (
-    get_warning_seconds,
-    list_directives,
-    list_options,
-)
+from dlperf_slurm.jobs.sbatch_options import get_warning_seconds, list_directives, list_options
 from dlperf_slurm.jobs.task_tables import TaskTables
 
 BASE_TEMPLATE = "base.sbatch.j2"

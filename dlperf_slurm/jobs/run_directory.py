@@ -67,8 +67,7 @@ class RunTask(NamedTuple):
 
         `array_job_id` is that of the group ("7"); a plain job counts as element 0.
         """
-        index = self.array_task_id if self.shared_job is None else self.shared_job
-        return f"{array_job_id}_{index}"
+        return f"{array_job_id}_{self.job[1]}"
 
     @property
     def repeat_dir(self) -> str:
@@ -132,8 +131,11 @@ class Run(NamedTuple):
         """
         events, is_whole = journal or read_whole_journal(self.path)
         named = dict.fromkeys(e.group_id for e in events if e.event in (STAGED, SUBMITTED))
-        files = sorted(name for name in self._list_scripts() if name.endswith(".tasks"))
-        others = [Path(name).stem for name in files if Path(name).stem not in named]
+        scripts: list[str] = []
+        with suppress(OSError):
+            scripts = sorted(list_names(self.path / SCRIPTS_DIR, self.path))
+        groups = [Path(name).stem for name in scripts if name.endswith(".tasks")]
+        others = [group_id for group_id in groups if group_id not in named]
         if not others:
             return list(named)
         started = {marker.rpartition(".")[0] for marker in list_markers(self.path)}
@@ -146,12 +148,6 @@ class Run(NamedTuple):
             ),
         ]
 
-    def _list_scripts(self) -> list[str]:
-        try:
-            return list_names(self.path / SCRIPTS_DIR, self.path)
-        except OSError:
-            return []
-
     def _is_staged(self, group_id: str) -> bool:
         """Return whether a group has array tasks, and all their cases are in the file of cases."""
         tasks = self.read_tasks(group_id)
@@ -163,10 +159,7 @@ class Run(NamedTuple):
         return bool(tasks) and all(task.case_offset < size for task in tasks)
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
-        """Read the array tasks of a group from its task table, in the order 0, 1, ... of ids.
-
-        Raises InputError if the table is missing or invalid.
-        """
+        """Read a group's array tasks, by id; raise InputError for a missing or invalid table."""
         path = self.get_tasks_path(group_id)
         try:
             lines = read_text(path, root=self.path).rstrip("\n").split("\n")

@@ -57,10 +57,7 @@ def is_own(run: Run) -> bool:
 
 
 def has_own_files(run: Run) -> bool:
-    """Return whether this user owns the run directory and the files that decide which jobs run.
-
-    A missing file has no other owner.
-    """
+    """Return whether no other user owns the run directory or a file that decides which jobs run."""
     paths = [run.path, *(run.path / name for name in (MANIFEST_FILE, MATRIX_FILE, SITE_FILE))]
     for path in paths:
         with suppress(OSError):

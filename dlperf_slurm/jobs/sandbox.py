@@ -37,53 +37,15 @@ MAX_BITS = 4096
 MAX_DIGITS = 1000
 
 _COMMAND_NODES = (
-    nodes.Template,
-    nodes.Output,
-    nodes.TemplateData,
-    nodes.If,
-    nodes.For,
-    nodes.Name,
-    nodes.Const,
-    nodes.Tuple,
-    nodes.List,
-    nodes.Dict,
-    nodes.Pair,
-    nodes.Keyword,
-    nodes.CondExpr,
-    nodes.Filter,
-    nodes.Test,
-    nodes.Call,
-    nodes.Getattr,
-    nodes.Getitem,
-    nodes.Slice,
-    nodes.Concat,
-    nodes.Compare,
-    nodes.Operand,
-    nodes.BinExpr,
-    nodes.UnaryExpr,
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.For),
+    *(nodes.Name, nodes.Const, nodes.Tuple, nodes.List, nodes.Dict, nodes.Pair, nodes.Keyword),
+    *(nodes.CondExpr, nodes.Filter, nodes.Test, nodes.Call, nodes.Getattr, nodes.Getitem),
+    *(nodes.Slice, nodes.Concat, nodes.Compare, nodes.Operand, nodes.BinExpr, nodes.UnaryExpr),
 )
 _COMMAND_METHODS = ("startswith", "endswith", "lower", "upper", "strip", "split")
 _COMMAND_FILTERS = (
-    "abs",
-    "charged",
-    "contains",
-    "counted",
-    "default",
-    "first",
-    "float",
-    "int",
-    "join",
-    "last",
-    "length",
-    "lower",
-    "max",
-    "min",
-    "replace",
-    "sh",
-    "sh_words",
-    "string",
-    "sum",
-    "trim",
+    *("abs", "charged", "contains", "counted", "default", "first", "float", "int", "join", "last"),
+    *("length", "lower", "max", "min", "replace", "sh", "sh_words", "string", "sum", "trim"),
     "upper",
 )
 # methods of texts, and filters of Jinja2, whose results are not much larger than their input
@@ -155,16 +117,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return f"dlperf/{template}" if template == parent else template
 
     def wrap_str_format(self, value: Any) -> None:
-        """Do nothing, because `is_safe_attribute` forbids `str.format`.
-
-        Format widths would make texts of any length.
-        """
+        """Do nothing: `is_safe_attribute` forbids `str.format`, whose widths have no limit."""
 
     def is_safe_attribute(self, owner: Any, name: str, value: Any) -> bool:
-        """Return whether a template may read attribute `name` of `owner`.
-
-        Only a few methods of texts and numbers are allowed.
-        """
+        """Return whether a template may read an attribute: only a few of texts and numbers."""
         if isinstance(owner, (str, int, float)) and name not in _TEMPLATE_METHODS:
             return False
         return super().is_safe_attribute(owner, name, value)
@@ -317,8 +273,16 @@ def render_command(command: str, values: Mapping[str, object]) -> str:
     Raises ValueError for a syntax error, a construct that is not allowed, an unknown value, or an
     error while rendering.
     """
+    pieces: list[str] = []
+    size = 0
     try:
-        return _render_bounded(command, values)
+        template = _compile_command(command)
+        begin_rendering()
+        for piece in template.generate(values):
+            size += len(piece)
+            if size > MAX_TEXT_CHARACTERS:
+                raise SecurityError(f"the rendered text exceeds {MAX_TEXT_CHARACTERS} characters")
+            pieces.append(piece)
     except RecursionError:
         raise ValueError("SecurityError: the expressions are nested too deeply") from None
     except jinja2.UndefinedError as error:
@@ -328,18 +292,6 @@ def render_command(command: str, values: Mapping[str, object]) -> str:
     except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
         # the last three are raised by expressions of the template
         raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-def _render_bounded(command: str, values: Mapping[str, object]) -> str:
-    template = _compile_command(command)
-    begin_rendering()
-    pieces: list[str] = []
-    size = 0
-    for piece in template.generate(values):
-        size += len(piece)
-        if size > MAX_TEXT_CHARACTERS:
-            raise SecurityError(f"the rendered text exceeds {MAX_TEXT_CHARACTERS} characters")
-        pieces.append(piece)
     return "".join(pieces)
 
 
@@ -440,10 +392,7 @@ def _read_attribute(
 
 
 def _to_int(value: Any, default: int = 0) -> int:
-    """Convert to an integer, or return `default` if that fails, as Jinja2's filter `int` does.
-
-    Raises SecurityError for a text of more than MAX_DIGITS characters.
-    """
+    """Convert to an integer, or `default`, as Jinja2's `int`; SecurityError for a long text."""
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         raise SecurityError(f"int: the text has more than {MAX_DIGITS} characters")
     try:

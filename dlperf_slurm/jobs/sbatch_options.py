@@ -12,11 +12,7 @@ from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.launch_command import (
-    list_shape_values,
-    make_container_parts,
-    render_word,
-)
+from dlperf_slurm.jobs.launch_command import list_shape_values, make_container_parts, render_word
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, make_job_name
 from dlperf_slurm.launchers import LAUNCHERS
 
@@ -104,10 +100,7 @@ def list_options(group: "Group", site: Site, run_id: str, run_dir: Path) -> list
 
 
 def list_directives(group: "Group", site: Site) -> list[str]:
-    """List the further #SBATCH lines of a group: of its container, its site and its node.
-
-    `site` is that of the whole script. Raises InputError for a directive that is invalid.
-    """
+    """List a group's further #SBATCH lines, of container, site and node; may raise InputError."""
     values = list_shape_values(site, group.topology)
     filled = [render_word(line, values, "directives") for line in site.directives]
     try:

@@ -29,12 +29,7 @@ from dlperf_slurm.jobs import private_values
 from dlperf_slurm.jobs.disk_space import check_disk_space
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
-from dlperf_slurm.jobs.manifest import (
-    MANIFEST_FILE,
-    Manifest,
-    PlannedCase,
-    format_manifest,
-)
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest, PlannedCase, format_manifest
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.partial_runs import LOCK_FILE, PARTIAL_SUFFIX, create_partial_run
 from dlperf_slurm.jobs.plan import PlannedMatrix, count_blocks

@@ -18,7 +18,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.jobs.framework_script import find_starter
-from dlperf_slurm.jobs.grouping import ArrayTask, Group
+from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.plan import compute_seed, make_case
 from dlperf_slurm.jobs.run_directory import CASES_FILE, EXTERNAL_SCRIPTS_FILE
 from dlperf_slurm.jobs.sandbox import begin_all, render_command, render_setting
@@ -63,10 +63,7 @@ class StringTable:
 
 
 class TaskTables:
-    """The task tables of a run's groups, and the files of cases and external scripts they refer to.
-
-    `earlier` has the present text of these files, by name.
-    """
+    """The task tables of a run's groups, and the files of cases and scripts that they refer to."""
 
     def __init__(self, site: Site, run_id: str, earlier: Mapping[str, str]) -> None:
         self._site = site
@@ -95,19 +92,16 @@ class TaskTables:
             job = "-" if group.tasks_per_job is None else str(index // group.tasks_per_job)
             seed = str(compute_seed(case, task.repeat))
             row = [names[kind], task.attempt_dir, find_starter(task), job, seed, str(offset)]
-            if case.script_table is not None:
-                row.append(self._add_script(task, case.script_table))
+            if script := case.script_table:
+                text = render_external_script(case, script, task.repeat, self._site.device)
+                if "\0" in text:
+                    raise InputError(
+                        f"scripts.{case.axes.script}.command: contains a NUL character, which is "
+                        "not allowed"
+                    )
+                row.append(str(self._scripts.add(text)))
             lines.append("\t".join(row) + "\n")
         return "".join(lines)
-
-    def _add_script(self, task: ArrayTask, script: ScriptTable) -> str:
-        text = render_external_script(task.case, script, task.repeat, self._site.device)
-        if "\0" in text:
-            raise InputError(
-                f"scripts.{task.case.axes.script}.command: contains a NUL character, which is "
-                "not allowed"
-            )
-        return str(self._scripts.add(text))
 
     @property
     def files(self) -> dict[str, str]:

@@ -41,10 +41,7 @@ def check_templates(sites: Mapping[JobKind, Site]) -> None:
 
 
 def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Iterator[str]:
-    """Yield the mistakes in a template of the site, and in those that it extends.
-
-    `own` is the path of the site's template, `name` the name of the template to check.
-    """
+    """Yield the mistakes in a template of the site, and in those that it extends."""
     folder = own.parent
     trees: list[tuple[str, nodes.Template]] = []
     wanted = name
@@ -83,10 +80,7 @@ def _find_problems(environment: BoundedEnvironment, own: Path, name: str) -> Ite
 
 
 def _find_parent(environment: BoundedEnvironment, tree: nodes.Template, name: str) -> str:
-    """Return the name of the template that this one extends.
-
-    "" for none, or if the name is an expression. `tree` is the parsed template, `name` its name.
-    """
+    """Return the name of the template that this one extends; "" for none or an expression."""
     for extends in tree.find_all(nodes.Extends):
         if isinstance(extends.template, nodes.Const):
             return environment.join_path(str(extends.template.value), name)

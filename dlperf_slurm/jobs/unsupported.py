@@ -83,10 +83,7 @@ def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) 
 
 
 def _find_build_obstacle(case: MatrixCase, job_site: Site) -> Optional[str]:
-    """Return why a framework's installed build cannot use the site's GPUs.
-
-    None if it can, or if that is unknown.
-    """
+    """Return why a framework's build cannot use the site's GPUs; None if it can or may."""
     framework, capability = case.axes.framework, job_site.compute_capability
     pins = find_managed_pins(framework, job_site)
     if pins is None:

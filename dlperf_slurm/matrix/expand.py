@@ -173,10 +173,7 @@ def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> 
 
 
 def is_match(condition: Condition, point: Point) -> bool:
-    """Return whether a condition (`when`) applies to a combination of values.
-
-    The value on each axis that the condition names must be one of the condition's.
-    """
+    """Return whether a combination has an allowed value on each axis that the condition names."""
     return all(
         any(_is_allowed(_get_value(point, axis), allowed) for allowed in condition.get_values(axis))
         for axis in condition.model_fields_set

@@ -77,15 +77,15 @@ def find_setting(name: str) -> str:
 
 
 def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
-    """Read and validate a matrix file, with assignments such as `protocol.repeats=3` applied.
-
-    Raises InputError with all mistakes of the file.
-    """
+    """Read a matrix file, with assignments applied; raise InputError with all its mistakes."""
     toml = read_toml(path)
     if not toml.data.keys() & {"model", "axes"} and toml.data.keys() & Site.model_fields.keys():
         raise InputError(f"{path}: is a site file, not a matrix; to use it: --site {path}")
     if assignments:
-        toml = set_values(toml, assignments)
+        # mistakes in these values are reported without line numbers
+        merged, _ = merge_layers([toml, *map(parse_assignment, assignments)])
+        options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
+        toml = TomlFile(f"{toml.label} {options}", "", merged)
     reporter = ProblemCollector(toml)
     matrix = validate(Matrix, toml.data, reporter)
     _check_models(toml.data, reporter)
@@ -104,16 +104,6 @@ def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
     return MatrixFile(path.stem, toml, matrix)
 
 
-def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
-    """Merge the KEY=VALUE words after `--set` into a matrix.
-
-    Mistakes in these values are then reported without line numbers.
-    """
-    merged, _ = merge_layers([toml, *map(parse_assignment, assignments)])
-    options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
-    return TomlFile(f"{toml.label} {options}", "", merged)
-
-
 def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str, Any, str]]:
     """List the values of [axes] and [protocol] as (key, value, source), defaults included.
 
@@ -130,10 +120,7 @@ def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str,
 
 
 def _check_models(data: TomlTable, reporter: ProblemCollector) -> None:
-    """Report mistakes in the model parameters of a matrix file's [model] and [[override]] tables.
-
-    `data` is the file's data before validation.
-    """
+    """Report mistakes in model parameters, in the [model] and [[override]] tables of a file."""
     # the raw tables are checked, so that a mistake elsewhere in the file cannot hide one here
     tables = data.get("model")
     is_list = isinstance(tables, list)

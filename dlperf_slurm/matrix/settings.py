@@ -55,10 +55,7 @@ def is_used(setting: str, axes: Axes, epochs: int) -> bool:
 
 
 def list_settings(protocol: "Protocol", axes: Axes, epochs: int) -> Settings:
-    """Return the protocol's settings that apply to a case and have a value, by name.
-
-    `epochs` is above 0 if the case trains to accuracy.
-    """
+    """Return the protocol's settings that apply to a case and have a value, by name."""
     return {
         name: value
         for name, value in protocol.model_dump().items()

@@ -73,10 +73,7 @@ def _check_loss_scale(value: Any) -> Union[int, str]:
 
 
 def parse_batch_size(value: Any) -> Union[int, str]:
-    """Parse a batch size: a number, "max", or a list to try such as "256 -> 224".
-
-    Raises ValueError for anything else.
-    """
+    """Parse a number, "max", or sizes such as "256 -> 224"; raise ValueError for all else."""
     if type(value) is int:
         if value < 1:
             raise ValueError(f"{value} is not a batch size; allowed: at least 1")

@@ -10,7 +10,7 @@ from typing import Optional
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.markers import NO_START, list_markers, read_marker
+from dlperf_slurm.jobs.markers import NO_MARKERS, NO_START, list_markers, read_marker
 from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.jobs.run_directory import Run, RunTask, list_run_ids, open_run
 from dlperf_slurm.plain_text import write_duration
@@ -48,7 +48,8 @@ def _read_run(run: Run, wanted: Mapping[str, Case]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {}
     for task in run.read_all_tasks():
         if task.case_id in wanted and _is_like(run, task, wanted[task.case_id]):
-            took = _find_seconds(run, task, max(starts.get(task.marker, {}), default=NO_START))
+            numbers = [number for number, _ in starts.get(task.marker, NO_MARKERS)]
+            took = _find_seconds(run, task, max(numbers, default=NO_START))
             if took is not None:
                 seconds.setdefault(task.case_id, []).append(took)
     return {case_id: compute_median(values) for case_id, values in seconds.items()}

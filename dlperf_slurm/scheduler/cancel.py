@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs import journal
-from dlperf_slurm.jobs.markers import OVER, list_markers
+from dlperf_slurm.jobs.markers import NO_MARKERS, OVER, list_markers
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import QueueWatcher, make_queue_watcher
@@ -78,7 +78,7 @@ def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
     shared: Counter[str] = Counter()
     for task in run.read_all_tasks():
         job_id = task.get_job_id(array_job_ids.get(task.group_id, ""))
-        kinds = set().union(*markers.get(task.marker, {}).values())
+        kinds = {kind for _, kind in markers.get(task.marker, NO_MARKERS)}
         if task.shared_job is not None and job_id in job_ids and OVER not in kinds:
             shared[job_id] += 1
     return sum(shared.get(job_id, 1) for job_id in job_ids)

@@ -22,7 +22,10 @@ def test_every_shipped_matrix_and_site_is_copied_and_used(home):
         for path in find_resource_dir(folder).glob("*.toml")
     }
     assert copied == shipped | {"matrices/schema.json", "site_configs/schema.json"}
-    assert read_matrix(home / "matrices/quickstart.toml").matrix.title
+    path = home / "matrices/quickstart.toml"
+    # by which editors find the keys
+    assert path.read_text(encoding="utf-8").startswith("#:schema ./schema.json\n")
+    assert read_matrix(path).matrix.title
     # before the shipped one
     assert choose_site_file("local").absolute() == home / "site_configs/local.toml"
 

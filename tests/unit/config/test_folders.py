@@ -19,8 +19,6 @@ from dlperf_slurm.config.folders import (
 )
 from dlperf_slurm.errors import InputError
 
-KINDS = [find_cache_dir, find_state_dir]
-
 
 @pytest.fixture(autouse=True)
 def open_umask():
@@ -33,23 +31,15 @@ def read_mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("find", KINDS)
-def test_all_new_folders_are_private(home, find):
+@pytest.mark.parametrize("find", [find_cache_dir, find_state_dir])
+def test_folders_are_private_and_that_of_another_user_is_refused(home, find, monkeypatch):
     folder = make_private_dir(find(), "reports")
-    folders = [folder, *folder.parents]
+    own, folders = folder.parent, [folder, *folder.parents]
     assert {read_mode(path) for path in folders[: folders.index(home)]} == {0o700}
-
-
-@pytest.mark.parametrize("find", KINDS)
-def test_folder_that_others_could_read_is_closed(find):
-    find().mkdir(parents=True, mode=0o755)
+    # that which others could read is closed
+    own.chmod(0o755)
     make_private_dir(find(), "reports")
-    assert read_mode(find()) == 0o700
-
-
-@pytest.mark.parametrize("find", KINDS)
-def test_folder_of_another_user_is_refused(find, monkeypatch):
-    own = make_private_dir(find(), "reports").parent
+    assert read_mode(own) == 0o700
     give_to_another_user(monkeypatch, own)
     with pytest.raises(InputError, match=f"{own}: belongs to user 4242.*XDG_"):
         find()

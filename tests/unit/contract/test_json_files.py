@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from builders import make_case, make_failed_record, make_record, write_record
+from builders import make_case, make_failed_record, make_record
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, read_json, write_json
@@ -13,7 +13,6 @@ from dlperf_slurm.contract.record import Failure, Record
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
-from dlperf_slurm.results.collect import collect_outcomes
 
 SAME = Difference(0.0, "w")
 VALUES = {
@@ -70,12 +69,3 @@ def test_manifest_or_case_of_a_run_of_another_version_is_refused(staged_run):
         with pytest.raises(error) as caught:
             read()
         assert_is_refused(str(caught.value), path, version)
-
-
-def test_record_of_a_run_of_another_version_is_the_problem_of_its_repeat(staged_run):
-    task = staged_run.read_all_tasks()[0]
-    path = write_record(staged_run, task, make_record(read_planned_case(staged_run.path, task)))
-    edit(path, lambda data: data.update(schema_version=9))
-    outcomes = [o for case in collect_outcomes(staged_run) for o in case.outcomes]
-    (problem,) = (o.problem for o in outcomes if "schema_version" in o.problem)
-    assert_is_refused(problem, path.name, 9)

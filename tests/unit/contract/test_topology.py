@@ -9,17 +9,10 @@ def test_topology_is_nodes_times_devices():
     topology = parse_topology("2n8g")
     assert topology == Topology(nodes=2, devices_per_node=8)
     assert topology.world_size == 16
+    assert str(topology) == "2n8g"
 
 
-@pytest.mark.parametrize("text", ["1n1g", "1n8g", "4n8g", "1024n16g"])
-def test_text_survives_a_round_trip(text):
-    assert str(parse_topology(text)) == text
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "0n8g", "1n0g", "8g", "2n", "2N8G", "2n8", " 2n8g", "2n8g\n", "-1n8g", "1.5n8g", "01n8g"],
-)
+@pytest.mark.parametrize("text", ["0n8g", "1n0g", "8g", "2N8G", " 2n8g", "2n8g\n", "01n8g"])
 def test_impossible_topology_is_refused_with_an_example(text):
     with pytest.raises(ValueError, match=r"topology.* NODESnDEVICESg .* '2n8g'"):
         parse_topology(text)

@@ -13,7 +13,6 @@ from dlperf_slurm.files.archive_lookup import find_archive, has_file, list_names
 from dlperf_slurm.files.archives import list_members, make_entry, read_member, write_members
 from dlperf_slurm.files.reading import read_text
 
-LIMIT = 2**20
 NAMES = ("../a", "a/../b", "/a", "a//b", "./a", "a\\b", "a\nb", "..", "a/..", "a/./b")
 KINDS = (stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFDIR)
 
@@ -24,18 +23,18 @@ def make_zip(*contents):
     return file
 
 
-def read(file, name, limit=LIMIT):
-    return read_member(file, list_members(file, "a.zip")[name], limit, f"a.zip/{name}")
+def read(file, name):
+    return read_member(file, list_members(file, "a.zip")[name], 2**20, f"a.zip/{name}")
 
 
-def make_strange(name="a", content=b"x" * 100, **values):
+def make_strange(name="a", **values):
     """Make a ZIP file whose only entry has other attributes than ours."""
     entry = make_entry(name)
     for key, value in values.items():
         setattr(entry, key, value)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(entry, content)
+        archive.writestr(entry, b"x" * 100)
     return file
 
 
@@ -59,17 +58,13 @@ def test_files_and_folders_are_those_of_its_one_folder(make):
     assert list_names(path / "b", path) == ["c"]
     assert has_file(path / "b/c/d", path)
     assert not has_file(path / "b/x/d", path)
-
-
-def test_what_is_not_there_is_not_found(make):
-    path = make("run/a/b")
-    for name in ("x", "a/x", "run/a"):
+    for name in ("x", "b/x", "run/a"):
         with pytest.raises(FileNotFoundError):
             read_text(path / name, root=path)
     with pytest.raises(FileNotFoundError):
         list_names(path / "x", path)
     with pytest.raises(FileProblem, match="regular file"):
-        read_text(path / "a", root=path)
+        read_text(path / "b", root=path)
 
 
 def test_path_that_leads_out_of_an_archive_is_refused(make):
@@ -167,11 +162,6 @@ def test_member_with_another_name_before_its_bytes_is_refused():
         read(io.BytesIO(content), "a")
 
 
-def test_member_above_its_limit_is_refused():
-    with pytest.raises(FileProblem, match=r"^a\.zip/a: has more than 99 bytes"):
-        read(make_zip(("a", b"x" * 100)), "a", limit=99)
-
-
 @pytest.mark.integration
 def test_member_that_says_less_than_it_unpacks_to_is_refused_and_never_unpacked():
     file = damage(24, struct.pack("<L", 1000), ("a", b"\0" * 2**28))
@@ -189,17 +179,15 @@ def test_changed_byte_of_a_member_is_noticed(name):
         read(io.BytesIO(content), name)
 
 
-@pytest.mark.parametrize(("megabytes", "is_refused"), [(90, False), (130, True)])
-def test_archive_of_few_bytes_that_inflate_to_many_is_refused(tmp_path, megabytes, is_refused):
+def test_archive_of_few_bytes_that_inflate_to_many_is_refused(tmp_path):
     path = tmp_path / "run.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for number in range(3):
-            archive.writestr(f"run/{number}", bytes(megabytes * 10**6))
-    if not is_refused:
-        assert find_archive(path) is not None
-        # a member of which a reader wants less is not inflated whole
-        with pytest.raises(FileProblem, match="more than 1000 bytes"):
-            read_text(path / "0", 1000, root=path)
-        return
+    for megabytes in (90, 130):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for number in range(3):
+                archive.writestr(f"run/{number}", bytes(megabytes * 10**6))
+        if megabytes == 90:
+            # a member of which a reader wants less is not inflated whole
+            with pytest.raises(FileProblem, match="more than 1000 bytes"):
+                read_text(path / "0", 1000, root=path)
     with pytest.raises(FileProblem, match="390000000 bytes"):
         find_archive(path)

@@ -36,7 +36,6 @@ def make_sparse(path, size):
     [
         make_pipe,
         lambda path: link(path, "/dev/zero"),
-        lambda path: link(path, "/dev/tty"),
         lambda path: link(path, "/"),
     ],
 )
@@ -84,15 +83,11 @@ def test_link_to_the_root_itself_is_followed(run, tmp_path):
     assert reading.read_json(root / "record.json", root=root) == {}
 
 
-@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
-def test_name_of_no_file_is_refused(tmp_path, name):
-    with pytest.raises(FileProblem, match="valid file name"):
-        reading.read_text(tmp_path / name)
-    with pytest.raises(FileProblem, match="valid file name"):
-        reading.read_text(tmp_path / name, root=tmp_path)
-
-
-def test_absent_file_is_told_from_a_bad_one(tmp_path):
+def test_name_of_no_file_is_refused_and_an_absent_file_is_told_from_it(tmp_path):
+    for name in ("a\0b", "\ud800"):
+        for root in (None, tmp_path):
+            with pytest.raises(FileProblem, match="valid file name"):
+                reading.read_text(tmp_path / name, root=root)
     for path in (tmp_path / "file", tmp_path / "folder/file"):
         with pytest.raises(FileNotFoundError):
             reading.read_bytes(path, root=tmp_path)
@@ -109,9 +104,7 @@ def test_text_that_is_not_utf_8_is_named_with_its_line(tmp_path):
     ("text", "problem"),
     [
         ("[" * 10**6, "nested too deeply"),
-        ('{"a":' * 10**6, "nested too deeply"),
         ("9" * 4301, "64 bits"),
-        ("1" * 10**6, "64 bits"),
         (str(2**63), "64 bits"),
         (str(-(2**63) - 1), "64 bits"),
         ('{"a": 1', "line 1 column 8"),
@@ -124,11 +117,8 @@ def test_json_that_cannot_be_used_is_named(text, problem):
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 1.5, "ü", "\U0001f600", [{"a": None}]])
-def test_json_is_read(value):
+def test_json_is_read_and_half_a_surrogate_pair_can_be_written():
+    value = [2**63 - 1, -(2**63), 1.5, "ü", "\U0001f600", [{"a": None}]]
     assert reading.parse_json(json.dumps(value), "here") == value
-
-
-def test_half_a_surrogate_pair_becomes_a_character_that_can_be_written():
     text = '{"a\\ud800": ["\\udCe9b", "\\\\ud800", "\\ud83d\\ude00"]}'
     assert reading.parse_json(text, "here") == {"a?": ["?b", "\\ud800", "\U0001f600"]}

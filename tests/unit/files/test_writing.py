@@ -40,12 +40,13 @@ def list_names(folder):
     return [path.name for path in folder.iterdir()]
 
 
-def test_file_is_replaced_whole(tmp_path):
-    path = tmp_path / "file"
+def test_file_is_replaced_whole_in_folders_that_are_made_and_kept(tmp_path):
+    path = tmp_path / "a/b/file"
     for content in (b"a long text", b"short", b""):
-        write_file(path, content)
+        make_folder(path.parent, root=tmp_path)
+        write_file(path, content, root=tmp_path)
         assert path.read_bytes() == content
-    assert list_names(tmp_path) == ["file"]
+    assert list_names(path.parent) == ["file"]
 
 
 def test_file_is_appended_to_and_only_the_first_of_two_is_written_once(tmp_path):
@@ -112,13 +113,6 @@ def test_what_cannot_be_written_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("os.mkdir", refuse)
     with pytest.raises(FileProblem, match=r"run/report: .*Read-only"):
         make_folder(tmp_path / "run/report", root=tmp_path)
-
-
-def test_folders_are_made_and_kept(tmp_path):
-    for _ in range(2):
-        make_folder(tmp_path / "a/b", root=tmp_path)
-        write_file(tmp_path / "a/b/c", b"c", root=tmp_path)
-    assert (tmp_path / "a/b/c").read_bytes() == b"c"
 
 
 def run_writer(path, *arguments):

@@ -1,6 +1,5 @@
 """What a script has its nodes do before the ranks start: nothing, or as its golden file."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,9 @@ from golden import GOLDEN, assert_is_golden, assert_script_is_golden
 
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import FOLDER
-from dlperf_slurm.contract.json_files import read_sidecar
-from dlperf_slurm.contract.nodes import NodeChecks, NodeWork
+from dlperf_slurm.contract.nodes import NodeChecks
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.jobs.unsupported import explain_unsupported
 
 RUN_DIR = Path("/shared/results/run")
 NODE = {
@@ -43,36 +39,24 @@ def test_script_whose_nodes_make_ready_is_as_its_golden_file():
     assert_is_golden(files["scripts/2n8g.node.json"], GOLDEN / "nodes" / "2n8g.node.json")
 
 
-def test_script_says_nothing_of_nodes_where_the_site_asks_nothing():
-    files = render(make_site(datasets=STAGED))
-    assert list(files) == ["cases.jsonl", "scripts/2n8g.sbatch", "scripts/2n8g.tasks"]
-    assert "prepare_nodes" not in files["scripts/2n8g.sbatch"]
-
-
-def test_nodes_read_what_the_site_asked(tmp_path):
-    path = tmp_path / "2n8g.node.json"
-    path.write_text(render(make_site(node=NODE))["scripts/2n8g.node.json"], encoding="utf-8")
-    checks = NodeChecks(devices=True, ecc=True, xid_hours=24.0, commands=("nhc -t 60",))
-    assert read_sidecar(path, NodeWork) == NodeWork(("nvidia-smi -pm 1",), checks, 90.0, {})
-
-
 def test_every_check_of_a_site_file_is_one_of_the_nodes():
     checks = make_site().node.check.model_dump()
     assert NodeChecks(**checks) == NodeChecks()
     assert set(checks) == set(NodeChecks.__dataclass_fields__)
 
 
-def test_one_machine_makes_ready_without_srun():
-    site = make_site(scheduler="local", node=NODE, environments=make_environment())
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"scheduler": "local"}, "  exec python -m dlperf_slurm.worker node /shared/"),
+        # a step of one task has all GPUs, though the job asks for them by task
+        ({"directives": ["--gpus-per-task=1"]}, " --gres=gpu:8 "),
+    ],
+)
+def test_node_makes_ready_as_its_site_starts_programs(values, words):
+    site = make_site(node=NODE, environments=make_environment(), **values)
     (line,) = (x for x in render(site)["scripts/2n8g.sbatch"].splitlines() if "worker node " in x)
-    assert line.strip().startswith("exec python -m dlperf_slurm.worker node /shared/")
-
-
-def test_check_of_a_node_sees_its_gpus_though_the_job_asks_for_them_by_task():
-    directives = ["--gpus-per-task=1"]
-    site = make_site(node=NODE, environments=make_environment(), directives=directives)
-    (line,) = (x for x in render(site)["scripts/2n8g.sbatch"].splitlines() if "worker node " in x)
-    assert " --gres=gpu:8 " in line
+    assert words in line
 
 
 def test_host_makes_ready_where_ranks_are_in_a_container_and_they_see_the_copy():
@@ -86,33 +70,3 @@ def test_host_makes_ready_where_ranks_are_in_a_container_and_they_see_the_copy()
     (launch,) = (line for line in lines if "worker run " in line)
     assert '"${SLURM_TMPDIR-}"/"${USER-}"/digits:' in launch
     assert "digits.tar" not in launch
-
-
-def test_kinds_of_jobs_with_other_checks_do_not_share_a_script():
-    override = {"when": {"framework": "jax"}, "node": {"check": {"clocks": True}}}
-    site = make_site(node=NODE, override=[override])
-    cases = [make_matrix_case("1n2g", framework=name) for name in ("jax", "pytorch")]
-    groups = group_array_tasks([ArrayTask(case, 1, 1) for case in cases], site, 1001)
-    files = render_scripts(groups, site, "run", RUN_DIR)
-    work = {name: json.loads(t) for name, t in files.items() if name.endswith(".node.json")}
-    assert [w["check"]["clocks"] for w in work.values()] == [True, False]
-    assert all(w["check"]["ecc"] for w in work.values())
-
-
-@pytest.mark.parametrize(
-    ("dataset", "obstacle"),
-    [
-        ({"path": "/nowhere"}, "on_login_node = false"),
-        ({"path": "/nowhere", "on_login_node": False}, ""),
-        ({"path": "/nowhere", "stage_to": "$TMPDIR/x"}, "on_login_node = false"),
-        # an archive is data only where nodes unpack it
-        ({"path": "digits.tar"}, "to use a tar archive, also set `stage_to`"),
-        ({"path": "digits.tar", "stage_to": "$TMPDIR/x"}, ""),
-    ],
-)
-def test_data_that_compute_nodes_alone_see_is_not_asked_for(home, dataset, obstacle):
-    (home / "digits.tar").touch()
-    site = make_site(datasets={"digits": {**dataset, "path": str(home / dataset["path"])}})
-    case = make_matrix_case(data=FOLDER, dataset="digits")
-    reason = explain_unsupported(case, make_case(case, site, "", 1, 1), site)
-    assert obstacle in reason if obstacle else reason is None

@@ -4,15 +4,11 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from builders import list_directives, make_matrix_case, make_site
+from builders import make_matrix_case, make_site, read_launch
 
 from dlperf_slurm.jobs.grouping import ArrayTask, choose_pairs, group_array_tasks, make_rounds
 from dlperf_slurm.jobs.manifest import compute_block
-from dlperf_slurm.jobs.plan import resolve
 from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.matrix.expand import Expansion
-
-BY_MPIRUN = {"when": {"gradient_sync": "horovod"}, "launcher": {"name": "mpirun"}}
 
 
 def make_groups(site, *cases):
@@ -21,21 +17,6 @@ def make_groups(site, *cases):
 
 def render(site, *cases) -> dict[str, str]:
     return render_scripts(make_groups(site, *cases), site, "run", Path("/run"))
-
-
-def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
-    site = make_site(override=[{"when": {"framework": "mxnet"}, "partition": "old"}])
-    cases = [make_matrix_case(framework=name) for name in ("pytorch", "mxnet", "jax")]
-    files = render(site, *cases)
-    assert sorted(files) == [
-        "cases.jsonl",
-        *("scripts/1n1g-shape2.sbatch", "scripts/1n1g-shape2.tasks"),
-        *("scripts/1n1g.sbatch", "scripts/1n1g.tasks"),
-    ]
-    # shapes are numbered by framework
-    assert "--partition=old" in list_directives(files["scripts/1n1g-shape2.sbatch"])
-    assert "--partition=old" not in list_directives(files["scripts/1n1g.sbatch"])
-    assert files["scripts/1n1g.tasks"].count("\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -53,25 +34,36 @@ def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
         ("after_modules", "ulimit -n 4096"),
         ("node", {"check": {"ecc": True}}),
         ("qos", "high"),
-        ("constraint", "bigmem"),
+        ("template", "own.sbatch.j2"),
+        # sbatch has to know this image
+        ("environments", {"jax": {"container": {"runtime": "shifter", "image": "a"}}}),
     ],
 )
 def test_cases_that_differ_in_one_setting_alone_are_jobs_of_their_own(setting, value):
     site = make_site(exclusive=True, override=[{"when": {"framework": "jax"}, setting: value}])
-    groups = make_groups(site, *[make_matrix_case(framework=name) for name in ("jax", "pytorch")])
-    assert [(group.group_id, group.frameworks) for group in groups] == [
-        ("1n1g", ("jax",)),
-        ("1n1g-shape2", ("pytorch",)),
+    groups = make_groups(site, *[make_matrix_case(framework=name) for name in ("pytorch", "jax")])
+    # shapes are numbered by framework
+    assert [(group.group_id, [kind.framework for kind in group.kinds]) for group in groups] == [
+        ("1n1g", ["jax"]),
+        ("1n1g-shape2", ["pytorch"]),
     ]
+    assert (groups[0].time_limit_minutes == 5) == (setting == "time_limit_minutes")
 
 
-def test_one_array_starts_ranks_by_srun_and_by_mpirun():
-    site = make_site(override=[BY_MPIRUN])
+def test_one_array_starts_ranks_by_srun_without_mpi_and_by_mpirun():
+    override = {
+        "when": {"gradient_sync": "horovod"},
+        **{"ranks": "mpi", "launcher": {"name": "mpirun"}},
+    }
     cases = [make_matrix_case("1n2g", gradient_sync=name) for name in ("native", "horovod")]
-    files = render(site, *cases)
+    files = render(make_site(ranks="slurm", override=[override]), *cases)
     script = files["scripts/1n2g.sbatch"]
-    assert "launch_pytorch_native() {\n  exec srun " in script
-    assert "launch_pytorch_horovod() {\n  exec mpirun -np 2 " in script
+    native, horovod = (read_launch(script, f"pytorch_{name}") for name in ("native", "horovod"))
+    assert native.startswith("exec srun ")
+    assert "--ranks=slurm" in native
+    assert horovod.startswith("exec mpirun -np 2 ")
+    assert "--ranks" not in horovod
+    assert script.count("  export_secret\n") == 1
     columns = [line.split("\t") for line in files["scripts/1n2g.tasks"].splitlines()]
     assert {attempt: label for label, attempt, *_ in columns} == {
         ArrayTask(case, 1, 1).attempt_dir: f"pytorch_{case.axes.gradient_sync}" for case in cases
@@ -102,30 +94,7 @@ def test_environment_of_one_kind_is_exported_for_it_alone():
     assert "export C" not in of_pytorch
 
 
-def test_cores_of_a_rank_reach_the_worker_as_the_job_has_them():
-    site = make_site(override=[{"when": {"devices_per_node": 1}, "cpus_per_rank": 16}])
-    cases = (make_matrix_case("1n1g"), make_matrix_case("1n2g"))
-    plan = resolve(Expansion(cases, ()), site, 1001)
-    assert [plan.job_cases[case.case_id].cpus_per_rank for case in cases] == [16, 1]
-
-
-def test_node_hours_are_those_of_each_shape():
-    override = {"when": {"framework": "mxnet"}, "time_limit_minutes": {"default": 60}}
-    cases = tuple(make_matrix_case(framework=name) for name in ("pytorch", "mxnet"))
-    plan = resolve(Expansion(cases, ()), make_site(override=[override]), 1001)
-    assert [plan.compute_node_hours(case) for case in cases] == [3.5, 7.0]
-    assert plan.node_hours == 10.5
-
-
-def test_template_of_one_framework_is_for_its_jobs_alone(home):
-    (home / "own.sbatch.j2").write_text("# own\n", encoding="utf-8")
-    site = make_site(override=[{"when": {"framework": "mxnet"}, "template": "own.sbatch.j2"}])
-    files = render(site, *(make_matrix_case(framework=name) for name in ("pytorch", "mxnet")))
-    texts = [text for name, text in sorted(files.items()) if name.endswith(".sbatch")]
-    assert [text == "# own\n" for text in texts] == [False, True]
-
-
-@pytest.mark.parametrize(("count", "rounds"), [(4, 3), (5, 5), (8, 7), (9, 9)])
+@pytest.mark.parametrize(("count", "rounds"), [(5, 5), (8, 7)])
 def test_each_pair_is_in_one_round_and_no_node_twice(count, rounds):
     nodes = [f"n{number}" for number in range(count)]
     made = make_rounds(nodes)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import json
 import os
 import resource
 import stat
@@ -13,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.files.folders import file_permissions
 from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
     LOCK_FILE,
@@ -34,35 +34,16 @@ from dlperf_slurm.jobs.journal import (
 
 FIRST = Event(SUBMITTING, "2024-05-01T12:00:00Z", group_id="1n1g")
 SECOND = Event(SUBMITTED, "2024-05-01T12:00:01Z", group_id="1n1g", array_job_id="42")
-# as a child that waits for the end of its standard input, and holds what it inherited until then
-WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
 
-def cut_last_line(path, keep: int) -> None:
-    """Leave only the first bytes of the last line, as a machine that dies would."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:-1]) + lines[-1][:keep])
-
-
-def test_run_without_a_journal_has_no_events(home):
+def test_journal_that_is_missing_empty_or_lost_a_line_is_not_whole(home):
     assert read_whole_journal(home) == ([], False)
-
-
-@pytest.mark.parametrize(
-    ("damage", "events"), [(b"", []), (b"{", []), (b"\xff\xfe\n", [FIRST]), (b"[]\n", [FIRST])]
-)
-def test_journal_that_lost_a_line_is_not_whole(home, damage, events):
-    append_event(home, FIRST)
     path = home / JOURNAL_FILE
-    path.write_bytes(damage + path.read_bytes() if events else damage)
-    assert read_whole_journal(home) == (events, False)
-
-
-@pytest.mark.parametrize("change", [lambda d: {**d, "weather": ""}, lambda d: d.pop("host") and d])
-def test_line_with_other_keys_is_no_event(home, change):
-    data = change(dataclasses.asdict(FIRST))
-    (home / JOURNAL_FILE).write_text(json.dumps(data) + "\n", encoding="utf-8")
+    path.touch()
     assert read_whole_journal(home) == ([], False)
+    append_event(home, FIRST)
+    path.write_bytes(b"\xff\xfe\n" + path.read_bytes())
+    assert read_whole_journal(home) == ([FIRST], False)
 
 
 @pytest.fixture
@@ -73,10 +54,9 @@ def full_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-@pytest.mark.parametrize("room", [0, 5])
-def test_event_that_is_not_written_to_the_last_byte_is_an_error(home, full_disk, room):
+def test_event_that_is_not_written_to_the_last_byte_is_an_error(home, full_disk):
     append_event(home, FIRST)
-    full_disk((home / JOURNAL_FILE).stat().st_size + room)
+    full_disk((home / JOURNAL_FILE).stat().st_size + 5)
     with pytest.raises(JournalError, match=r"journal\.jsonl: .*File too large"):
         append_event(home, SECOND)
     assert read_journal(home) == [FIRST]
@@ -104,24 +84,24 @@ def test_event_takes_the_room_that_was_reserved_for_it(home, monkeypatch):
     assert read_journal(home) == [SECOND]
 
 
-def test_room_is_on_disk_before_it_counts_as_reserved(home, monkeypatch):
+def test_room_is_on_disk_before_it_counts_as_reserved_and_is_given_back(home, monkeypatch):
     """What a file system only promises to store, it may refuse when the line is to be written."""
     sizes = []
     monkeypatch.setattr("os.fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
     reserve_disk_space(home)
-    assert sizes[0] == RESERVE_BYTES
-
-
-def test_room_is_given_back(home):
-    reserve_disk_space(home)
-    release_disk_space(home)
-    release_disk_space(home)
+    # the file, then its folder
+    assert (sizes[0], len(sizes)) == (RESERVE_BYTES, 2)
+    for _ in range(2):
+        release_disk_space(home)
     assert list(home.glob(".journal*")) == []
 
 
 def test_lock_is_had_for_reading_where_nothing_can_be_written(home, monkeypatch):
-    with hold_submit_lock(home):
-        pass
+    home.chmod(0o755)
+    with file_permissions(0o077), hold_submit_lock(home):
+        # those who may read the run cannot hold it
+        assert stat.S_IMODE((home / LOCK_FILE).stat().st_mode) == 0o600
+        assert not os.umask(0o022) & 0o044
     real = os.open
 
     def refuse(path, flags: int, *mode: int, **folder: int) -> int:
@@ -136,13 +116,6 @@ def test_lock_is_had_for_reading_where_nothing_can_be_written(home, monkeypatch)
             pytest.raises(SchedulerError, match="another process"), \
             hold_submit_lock(home, must_write=False):  # fmt: skip
         pass
-
-
-def test_lock_cannot_be_held_by_those_who_may_read_the_run(home):
-    home.chmod(0o755)
-    with hold_submit_lock(home):
-        assert stat.S_IMODE((home / LOCK_FILE).stat().st_mode) == 0o600
-        assert not os.umask(0o022) & 0o044
 
 
 @pytest.mark.parametrize("name", [JOURNAL_FILE, LOCK_FILE, RESERVE_FILE])
@@ -160,16 +133,10 @@ def test_link_in_the_place_of_a_file_is_not_written_through(home, tmp_path, name
     assert precious.read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", [JOURNAL_FILE, LOCK_FILE])
-def test_pipe_in_the_place_of_a_file_is_refused_at_once(home, name):
-    os.mkfifo(home / name)
-    with pytest.raises(JournalError, match=f"{name}: cannot be written: not a regular file"):
-        append_event(home, FIRST) if name == JOURNAL_FILE else enter(hold_submit_lock(home))
-
-
-def enter(context):
-    with context:
-        pass
+def test_pipe_in_the_place_of_the_journal_is_refused_at_once(home):
+    os.mkfifo(home / JOURNAL_FILE)
+    with pytest.raises(JournalError, match=f"{JOURNAL_FILE}: cannot be written: not a regular"):
+        append_event(home, FIRST)
 
 
 def test_events_are_read_as_they_were_written(home):
@@ -185,17 +152,13 @@ def test_events_are_read_as_they_were_written(home):
     assert after.count(b"\n") == 3
 
 
-@pytest.mark.parametrize("keep", [1, 20, -1])
-def test_line_cut_short_by_a_crash_is_ignored(home, keep):
-    append_events(home, [FIRST, dataclasses.replace(SECOND, detail="ü")])
-    cut_last_line(home / JOURNAL_FILE, keep - 1 if keep < 0 else keep)
-    assert read_journal(home) == [FIRST]
-
-
-@pytest.mark.parametrize(("keep", "kept"), [(20, [FIRST]), (-1, [FIRST, SECOND])])
-def test_append_after_a_cut_line_stays_readable(home, keep, kept):
+@pytest.mark.parametrize(("keep", "kept"), [(20, [FIRST]), (-2, [FIRST]), (-1, [FIRST, SECOND])])
+def test_line_cut_short_by_a_crash_is_ignored_and_the_next_one_is_readable(home, keep, kept):
     append_events(home, [FIRST, SECOND])
-    cut_last_line(home / JOURNAL_FILE, keep)
+    path = home / JOURNAL_FILE
+    first, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + last[:keep])
+    assert read_journal(home) == kept
     append_event(home, SECOND)
     assert read_journal(home) == [*kept, SECOND]
 
@@ -212,9 +175,7 @@ def test_events_are_on_disk_before_append_returns(home, monkeypatch):
     assert synced == [path.read_bytes()]
 
 
-@pytest.mark.parametrize(
-    "line", ["{", "{},{}", "[", '{"event": "', '"event": "x"', "5", "{}", '{"tme": "y"}', "null"]
-)
+@pytest.mark.parametrize("line", ["{", "{},{}", '{"event": "', "5", "{}"])
 def test_line_that_is_no_event_takes_no_other_of_thousands_with_it(home, line):
     before = [dataclasses.replace(FIRST, array_task_id=n) for n in range(1500)]
     after = [dataclasses.replace(SECOND, array_task_id=n) for n in range(1500)]
@@ -235,17 +196,12 @@ def assert_is_held(home):
         pass
 
 
-def test_lock_is_free_after_a_failure_of_its_holder(home):
-    with pytest.raises(ZeroDivisionError), hold_submit_lock(home):
-        raise ZeroDivisionError
-    assert_is_free(home)
-
-
 @pytest.mark.parametrize("is_inherited", [True, False])
 def test_lock_lives_as_long_as_a_child_that_inherited_it(home, is_inherited):
     with hold_submit_lock(home) as descriptor:
         inherited = (descriptor,) if is_inherited else ()
-        child = subprocess.Popen(WAIT, stdin=subprocess.PIPE, pass_fds=inherited)
+        command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=inherited)
     try:
         assert_is_held(home) if is_inherited else assert_is_free(home)
     finally:

@@ -3,7 +3,6 @@
 import pytest
 from builders import make_matrix_case, make_site
 
-from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
@@ -28,12 +27,7 @@ def test_cases_that_match_are_profiled_in_their_first_repeat(patterns, marked):
     [
         ("nsys", CASES[0], ("8n8g",), "--only 8n8g: "),
         ("torch", make_matrix_case(framework="jax"), (), "jax"),
-        (
-            "nsys",
-            make_matrix_case(axes=Axes("pytorch", "1n1g", batch_size_per_device="max")),
-            (),
-            "batch size",
-        ),
+        ("nsys", make_matrix_case(batch_size_per_device="max"), (), "batch size"),
         (
             "nsys",
             make_matrix_case(script_table=ScriptTable(command="train", format="keras")),

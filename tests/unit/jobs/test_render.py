@@ -73,14 +73,11 @@ def render_all() -> dict[str, str]:
     return scripts
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_script_is_as_its_golden_file(name, managed):
-    assert_script_is_golden(render_all()[name], GOLDEN / f"{name}.sbatch")
-
-
-def test_directives_and_launch_lines_are_as_in_their_golden_file(managed):
-    others = {name: text for name, text in render_all().items() if name not in WHOLE}
-    assert_launches_are_golden(others, GOLDEN / "sites.txt")
+def test_scripts_are_as_in_their_golden_files(managed):
+    scripts = render_all()
+    for name in WHOLE:
+        assert_script_is_golden(scripts.pop(name), GOLDEN / f"{name}.sbatch")
+    assert_launches_are_golden(scripts, GOLDEN / "sites.txt")
 
 
 def test_script_in_the_documents_is_the_golden_one():
@@ -117,26 +114,6 @@ def test_rows_of_array_tasks_that_share_a_job_name_it(name, jobs, job_id, manage
         )
 
 
-def test_same_input_gives_the_same_bytes():
-    values = {"A": "1", "B": "2", "C": "3"}
-    turned = dict(reversed(values.items()))
-    pytorch = {"pytorch": {"venv": "/v", "env": values}}, {"pytorch": {"env": turned, "venv": "/v"}}
-    assert render(make_site(env=values, environments=pytorch[0])) == render(
-        make_site(environments=pytorch[1], env=turned)
-    )
-
-
-def test_task_list_names_framework_folder_and_starter_by_array_task_id():
-    group = make_search_group(make_site())
-    files = render_scripts([group], make_site(), RUN_ID, Path("/run"))
-    starters = {"pytorch": "search", "mxnet": "launch"}
-    rows = [line.split("\t") for line in files["scripts/1n2g.tasks"].splitlines()]
-    assert [row[:3] for row in rows] == [
-        [task.case.axes.framework, task.attempt_dir, starters[task.case.axes.framework]]
-        for task in group.array_tasks
-    ]
-
-
 def test_own_template_of_a_framework_changes_how_a_search_starts_its_ranks():
     name = write_template('{% extends "base.sbatch.j2" %}\n')
     own = """\
@@ -147,32 +124,31 @@ def test_own_template_of_a_framework_changes_how_a_search_starts_its_ranks():
 """
     write_template(own, "own/frameworks/pytorch.sh.j2")
     site = make_site(template=name)
-    files = render_scripts([make_search_group(site)], site, RUN_ID, Path("/run"))
+    group = make_search_group(site)
+    files = render_scripts([group], site, RUN_ID, Path("/run"))
+    starters = {"pytorch": "search", "mxnet": "launch"}
+    rows = [line.split("\t") for line in files["scripts/1n2g.tasks"].splitlines()]
+    assert [row[:3] for row in rows] == [
+        [task.case.axes.framework, task.attempt_dir, starters[task.case.axes.framework]]
+        for task in group.array_tasks
+    ]
     line = '  exec inside python -m dlperf_slurm.worker search "$attempt_dir" -- ranks\n'
     assert f"search_pytorch() {{\n{line}}}\n" in files["scripts/1n2g.sbatch"]
 
 
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        ({}, "--gpus-per-node=1"),
-        ({"gpu_type": "a100"}, "--gpus-per-node=a100:1"),
-        ({"gpu_request": "gres"}, "--gres=gpu:1"),
-        ({"gpu_request": "gres", "gpu_type": "a100"}, "--gres=gpu:a100:1"),
-        ({"partition": "gpu"}, "--partition=gpu"),
-        ({"constraint": "a100&nvlink"}, "--constraint=a100&nvlink"),
-        ({"memory_mib_per_node": 0}, "--mem=0"),
-        ({"exclusive": True}, "--exclusive"),
-        ({"array_throttle": 4}, "--array=0-6%4"),
-        ({}, "--array=0-6"),
-        ({"cpus_per_rank": 8}, "--cpus-per-task=8"),
-        ({"time_limit_minutes": {"1n1g": 5}}, "--time=5"),
-        ({"directives": "--comment=acceptance run"}, '--comment="acceptance run"'),
-        ({"directives": "--requeue"}, "--requeue"),
-    ],
-)
-def test_setting_of_a_site_becomes_a_directive(values, line):
-    assert f"#SBATCH {line}" in render(make_site(**values)).splitlines()
+# the golden files have the other settings
+def test_same_input_gives_the_same_bytes():
+    values = {"A": "1", "B": "2", "C": "3"}
+    turned = dict(reversed(values.items()))
+    sites = [
+        make_site(env=env, environments={"pytorch": {"venv": "/v", "env": env}})
+        for env in (values, turned)
+    ]
+    assert render(sites[0]) == render(sites[1])
+
+
+def test_type_of_gpus_is_a_part_of_their_number():
+    assert "#SBATCH --gpus-per-node=a100:1\n" in render(make_site(gpu_type="a100"))
 
 
 @pytest.mark.parametrize(("minutes", "is_warned"), [(4, False), (5, True)])
@@ -181,7 +157,7 @@ def test_short_time_limit_has_no_warning_which_could_come_at_its_start(minutes, 
     assert ("#SBATCH --signal=B:USR1@60\n" in render(site)) == is_warned
 
 
-@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x00b", "a\tb", "a\\b", "\x1b[0m", """a"b'c"""])
+@pytest.mark.parametrize("text", ["a\nb", "a\\b", "\x1b[0m", """a"b'c"""])
 def test_directive_refuses_what_sbatch_cannot_read(text):
     with pytest.raises(InputError) as caught:
         quote_directive(text)
@@ -192,7 +168,6 @@ def test_directive_refuses_what_sbatch_cannot_read(text):
     ("line", "written"),
     [
         ("--requeue", "--requeue"),
-        ("--gpu_cmode=shared", "--gpu_cmode=shared"),
         ("--image nersc/pytorch:25.02.01", "--image nersc/pytorch:25.02.01"),
         ("--comment a b", '--comment "a b"'),
         ("-C gpu&hbm80g", "-C gpu&hbm80g"),
@@ -205,7 +180,7 @@ def test_option_is_written_as_sbatch_reads_it(line, written):
     assert quote_option(line) == written
 
 
-@pytest.mark.parametrize("line", ["comment=a", "--", "-", "--a;b=1", "-1", "--é=1", ""])
+@pytest.mark.parametrize("line", ["comment=a", "--", "--a;b=1", "-1", "--é=1"])
 def test_text_that_is_no_option_is_refused(line):
     with pytest.raises(InputError, match="option of sbatch"):
         quote_option(line)
@@ -218,17 +193,3 @@ def test_epilogue_of_an_own_template_is_what_the_harness_runs_at_the_end(text):
     assert f"finish_task() {{\n  set +u\n{text}\n}}\n" in script
     assert_is_bash(script)
     assert "finish_task" not in render(make_site())
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("{{ nothing }}", "cluster.sbatch.j2: UndefinedError: 'nothing' is undefined"),
-        ("{{ options.nothing }}", "cluster.sbatch.j2: UndefinedError: .* no attribute 'nothing'"),
-        ("{{ 1 | nofilter }}", "cluster.sbatch.j2: TemplateAssertionError: .*nofilter"),
-    ],
-)
-def test_mistake_in_an_own_template_is_named_with_its_file(text, answer):
-    name = write_template(text)
-    with pytest.raises(InputError, match=answer):
-        render(make_site(template=name))

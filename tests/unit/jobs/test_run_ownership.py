@@ -16,14 +16,11 @@ def own_run(staged_run):
     return staged_run
 
 
-def test_run_is_nobodys_before_it_is_marked(staged_run):
+def test_run_is_nobodys_before_it_is_marked_and_the_same_by_a_link(staged_run, home):
     assert not is_own(staged_run)
     mark_own(staged_run)
     assert is_own(staged_run)
-
-
-def test_run_is_the_same_by_a_link(own_run, home):
-    (home / "link").symlink_to(own_run.path)
+    (home / "link").symlink_to(staged_run.path)
     assert is_own(open_run(home / "link"))
 
 

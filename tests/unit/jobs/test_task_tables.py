@@ -22,7 +22,6 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import Record, find_record_problem
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs import plan
-from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.grouping import ArrayTask
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.sandbox import begin_all
@@ -35,8 +34,6 @@ from dlperf_slurm.worker import external_script
 from dlperf_slurm.worker.processes import TIME_LIMIT_SIGNAL
 
 LOG = Path(__file__).parents[1] / "published" / "logs" / "tf_cnn_benchmarks" / "one_process.log"
-DEADLINE_SECONDS = 30
-
 MATRIX = """\
 [model]
 name = "resnet50"
@@ -76,11 +73,6 @@ def make_attempt(folder: Path, script: str, **changes: object) -> Path:
     return folder
 
 
-def start_script(attempt_dir: Path) -> "subprocess.Popen[bytes]":
-    worker = [sys.executable, "-m", "dlperf_slurm.worker", "script", str(attempt_dir), "--", "bash"]
-    return subprocess.Popen(worker, env={**os.environ, "PYTHONPATH": IMPORT_DIR})
-
-
 def run_script(attempt_dir: Path) -> Record:
     """Run the script of an attempt in this process; return its record."""
     previous = [signal.getsignal(number) for number in (signal.SIGTERM, TIME_LIMIT_SIGNAL)]
@@ -96,41 +88,35 @@ def run_script(attempt_dir: Path) -> Record:
 
 @pytest.mark.parametrize("stream", [1, 2])
 def test_log_of_the_script_becomes_the_record(tmp_path, stream):
-    record = run_script(make_attempt(tmp_path, f"cat {LOG} >&{stream}"))
+    record = run_script(make_attempt(tmp_path, f"pwd > place; cat {LOG} >&{stream}"))
     assert (record.status, find_record_problem(record)) == ("ok", "")
     assert record.samples_per_s == pytest.approx(611.87)
     assert record.publisher_samples_per_s == 611.87
     assert (tmp_path / "log").read_bytes() == LOG.read_bytes()
+    assert (tmp_path / "place").read_text() == f"{tmp_path}\n"
 
 
 PRINT = "echo Epoch: [0][$i/900] Time 0.5 '(0.5)' Data 0.1 '(0.1)' Loss 7 '(7)'"
 STEPS = f"for i in $(seq 0 40); do {PRINT}; done"
 
 
-@pytest.mark.parametrize(("measured_steps", "status"), [(10, "ok"), (100, "failed")])
-def test_script_without_an_end_counts_if_it_made_the_measured_steps(
-    tmp_path, measured_steps, status
+@pytest.mark.parametrize(
+    ("end", "measured_steps", "status"),
+    [("", 10, "ok"), ("", 100, "failed"), ("; sleep 1000", 10, "ok")],
+)
+def test_script_without_an_end_counts_if_it_made_the_measured_steps_and_is_ended(
+    tmp_path, monkeypatch, end, measured_steps, status
 ):
+    monkeypatch.setattr("dlperf_slurm.worker.processes.POLL_SECONDS", 0.1)
     asked = {"framework": "pytorch", "log_format": "pytorch_examples"}
-    record = run_script(make_attempt(tmp_path, STEPS, measured_steps=measured_steps, **asked))
+    script = f"{STEPS}; echo $$ > pid{end}"
+    record = run_script(make_attempt(tmp_path, script, measured_steps=measured_steps, **asked))
     assert record.status == status
     assert "of 900" in record.reason
+    assert not is_running(int((tmp_path / "pid").read_text()))
     if status == "ok":
         assert record.samples_per_s == pytest.approx(128 / 0.5)
         assert record.case.measured_steps == measured_steps
-
-
-def test_script_without_a_limit_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("dlperf_slurm.worker.processes.POLL_SECONDS", 0.1)
-    asked = {"framework": "pytorch", "log_format": "pytorch_examples", "measured_steps": 10}
-    script = f"{STEPS}; echo $$ > pid; sleep 1000"
-    assert run_script(make_attempt(tmp_path, script, **asked)).status == "ok"
-    assert not is_running(int((tmp_path / "pid").read_text()))
-
-
-def test_script_runs_in_its_attempt(tmp_path):
-    run_script(make_attempt(tmp_path, "pwd"))
-    assert (tmp_path / "log").read_text() == f"{tmp_path}\n"
 
 
 @pytest.mark.not_in_check
@@ -139,16 +125,11 @@ def test_script_runs_in_its_attempt(tmp_path):
     [
         (f"cat {LOG}; exit 3", {}, "exit code 3"),
         (f"head -20 {LOG}", {}, "the log"),
-        ("true", {}, "the log"),
         (f"cat {LOG}", {"batch_size_per_device": 32}, "batch_size_per_device is 64 in the log"),
-        (f"cat {LOG}", {"model": "bert"}, "model is resnet50 in the log"),
-        (f"cat {LOG}", {"gradient_sync": "native"}, "gradient_sync is parameter_server in the log"),
         (f"cat {LOG} {LOG}", {}, "2 runs"),
-        (f"sed s/training/forward-only/ {LOG}", {}, "mode is infer in the log"),
         (f"sed 's/ (synthetic)//' {LOG}", {}, "data is folder in the log"),
         ("python3 -c 'import no_such'", {}, "ModuleNotFoundError: No module named 'no_such'"),
         ("echo no license; exit 4", {}, "exit code 4, after the line 'no license'"),
-        ("cat no_such_file", {}, "No such file or directory'"),
         ("echo RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", {}, "out of memory"),
     ],
 )
@@ -160,16 +141,12 @@ def test_log_that_is_not_of_the_case_fails_with_the_reason(tmp_path, script, cha
 
 
 @pytest.mark.parametrize(
-    ("gpus", "device_name"),
-    [
-        ("<product_name>NVIDIA H200</product_name>", "NVIDIA H200"),
-        ("<product_name>NVIDIA H200</product_name><mig_devices><mig_device><gpu_instance_id>1"
-         "</gpu_instance_id></mig_device></mig_devices>", "NVIDIA H200 MIG"),
-    ],
-)  # fmt: skip
-def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch, gpus, device_name):
+    "parts", ["", "<mig_device><gpu_instance_id>1</gpu_instance_id></mig_device>"]
+)
+def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch, parts):
     folder = tmp_path / "bert-4n8g-bs8-bf16-eval"
     folder.mkdir()
+    gpus = f"<product_name>NVIDIA H200</product_name><mig_devices>{parts}</mig_devices>"
     query = tmp_path / "nvidia-smi"
     query.write_text(f"#!/bin/sh\necho '<nvidia_smi_log><gpu>{gpus}</gpu></nvidia_smi_log>'\n")
     query.chmod(0o755)
@@ -177,16 +154,18 @@ def test_settings_are_of_the_log_and_devices_of_the_node(tmp_path, monkeypatch, 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     asked = {"framework": "pytorch", "log_format": "pytorch_examples", "device": "cuda"}
     record = run_script(make_attempt(folder, STEPS, measured_steps=10, **asked))
+    device_name = "NVIDIA H200 MIG" if parts else "NVIDIA H200"
     assert (record.status, record.ranks[0].device_name) == ("ok", device_name)
 
 
 def test_script_that_is_told_to_end_leaves_no_process(tmp_path):
     attempt_dir = make_attempt(tmp_path, "sleep 1000 & echo $! > pid.partial; mv pid.partial pid\n"
                                "sleep 1000")  # fmt: skip
-    process = start_script(attempt_dir)
+    worker = [sys.executable, "-m", "dlperf_slurm.worker", "script", str(attempt_dir), "--", "bash"]
+    process = subprocess.Popen(worker, env={**os.environ, "PYTHONPATH": IMPORT_DIR})
     await_that((tmp_path / "pid").exists, "the script runs")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(DEADLINE_SECONDS) == 143
+    assert process.wait(timeout=30) == 143
     assert not is_running(int((tmp_path / "pid").read_text()))
     assert not (tmp_path / "record.json").exists()
 
@@ -217,22 +196,6 @@ def test_script_with_a_model_of_its_own_needs_no_other():
 
 
 @pytest.mark.parametrize(
-    ("script", "model", "line", "key"),
-    [
-        ('["worker", "official"]', "gpt2", None, "model"),
-        ('"official"', "", None, "model"),
-        ('"official"', "bert", 7, "scripts.official.model"),
-    ],
-)
-def test_matrix_without_a_model_names_who_needs_one(script, model, line, key):
-    text = MATRIX.partition("[axes]")[2].replace('["worker", "official"]', script)
-    own = "[axes]" + text.replace("[scripts.official]", f'[scripts.official]\nmodel = "{model}"')
-    with pytest.raises(InputError) as caught:
-        read_matrix(write_matrix(own))
-    assert_problem(caught.value, file="matrix.toml", line=line, key=key, says=("bert",))
-
-
-@pytest.mark.parametrize(
     ("command", "text"),
     [
         ("{{ parameters.width }} {{ parameters.image_size }} {{ seed + repeat }}", "16 224 4"),
@@ -251,21 +214,6 @@ def test_command_may_loop_and_choose(command, text):
     assert render_external_script(case, script, 3, device="cpu").splitlines()[1] == text
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        ("{{ batch }}", ("'batch'", "known: framework")),
-        ("x\n{{ nodes", ("line 2: TemplateSyntaxError: ",)),
-        ("{{ nodes.x }}", ("'int object'", "'x'")),
-    ],
-)
-def test_command_that_is_no_template_names_its_key(command, says):
-    script = ScriptTable(command=command, format="tf_cnn_benchmarks")
-    with pytest.raises(InputError) as caught:
-        render_external_script(make_script_case(), script, repeat=1, device="cpu")
-    assert_problem(caught.value, key="scripts.official.command", says=says)
-
-
 def test_command_that_a_case_cannot_have_is_told_with_its_line_before_anything_is_made(capsys):
     write_matrix(MATRIX.replace("{{ world_size }}", "{{ 8 // (world_size - 2) }}"))
     assert main(["plan", "matrix.toml", "--site", "local"]) == 2
@@ -278,9 +226,11 @@ def test_command_that_a_case_cannot_have_is_told_with_its_line_before_anything_i
         assert_problem(line, file="matrix.toml", line=11, key=key, says=("ZeroDivisionError",))
 
 
-HOSTILE_COMMANDS = {
+# no template of a command, or one that does harm
+REFUSED_COMMANDS = {
+    "{{ batch }}": "'batch' is undefined; known: framework",
+    "x\n{{ nodes": "line 2: TemplateSyntaxError: ",
     "{{ cycler.__init__.__globals__.os.system('touch pwned') }}": "may call only",
-    "{{ ().__class__.__base__.__subclasses__() }}": "may call only range",
     "{{ ''['__class__'] }}": "access to attribute '__class__' of 'str' object is unsafe",
     "{% for i in range(10**12) %}{% endfor %}": "range: more than 10000 items",
     "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}": "too much work",
@@ -291,14 +241,8 @@ HOSTILE_COMMANDS = {
     "{% endfor %}{% endfor %}": "too much work",
     "{% for i in range(900) %}{% for j in range(900) %}{% if 'x' in range(9999) %}x{% endif %}"
     "{% endfor %}{% endfor %}": "too much work",
-    "{% for i in range(9999) %}{% if range(9999)|join|replace('1','22')|length < 0 %}x{% endif %}"
-    "{% endfor %}": "too much work",
-    "{% for i in range(9999) %}{% if (range(9999)|join(' ')).split() == [] %}x{% endif %}"
-    "{% endfor %}": "too much work",
     "{% for i in range(9) %}{% if (range(9999)|join).split(sep=range(9999)|join) %}x{% endif %}"
     "{% endfor %}": "too much work",
-    "{% for i in range(9999) %}{% for j in range(99) %}{% if 2**2000 < 0 %}x{% endif %}"
-    "{% endfor %}{% endfor %}": "too much work",
     "{% for a in [range(9999)|join('x' ~ range(30)|join)] %}"
     + "".join(f"{{% for {b} in [{a}~{a}~{a}~{a}~{a}] %}}" for a, b in zip("abcdefg", "bcdefgh"))
     + "{% if h == '' %}x{% endif %}"
@@ -306,17 +250,15 @@ HOSTILE_COMMANDS = {
     "{% for a in range(999) %}{% if [[1], [1]]|sum(start=[]) %}{% endif %}{% endfor %}": "needs",
     "{{ ('9' ~ range(999)|join)|int }}": "int: the text has more",
     "{{ '%1000000000d' % 1 }}": "% needs numbers, not '%1000000000d'",
-    "{{ 'x' | center(10**10) }}": "No filter named 'center'",
     "{{ range(9999) | join(framework | replace('t', range(9999) | join)) }}": "filter exceeds",
     "{% set a = 'x' ~ framework %}{{ a }}": "assign cannot stand in a command; allowed:",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "macro cannot stand in a command",
     "{% include '/etc/passwd' %}": "include cannot stand in a command",
     "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}": "nested too deeply",
     "x" * 30_000: "more than 20000 characters",
 }
 
 
-@pytest.mark.parametrize("command", HOSTILE_COMMANDS, ids=range(len(HOSTILE_COMMANDS)))
+@pytest.mark.parametrize("command", REFUSED_COMMANDS, ids=range(len(REFUSED_COMMANDS)))
 def test_command_that_runs_code_or_has_no_end_is_refused_at_once(command, home):
     script = ScriptTable(command=command, format="tf_cnn_benchmarks")
     started = time.monotonic()
@@ -324,7 +266,7 @@ def test_command_that_runs_code_or_has_no_end_is_refused_at_once(command, home):
         render_external_script(make_script_case(), script, repeat=1, device="cpu")
     message = str(caught.value)
     assert message.startswith("scripts.official.command: ")
-    assert HOSTILE_COMMANDS[command] in message
+    assert REFUSED_COMMANDS[command] in message
     assert time.monotonic() - started < 5
     assert not (home / "pwned").exists()
 
@@ -354,9 +296,9 @@ def test_work_of_all_cases_together_is_bounded():
         ("{{ frameworks[0].__class__ }}", "access to attribute '__class__' of 'FrameworkScript'"),
         ("{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}", "in a loop"),
         ("{{ '{:9999999999}'.format(1) }}", "access to attribute 'format' of 'str'"),
-        ("{{ (1).to_bytes(10**10, 'big') }}", "access to attribute 'to_bytes' of 'int'"),
         ("{% set x = namespace() %}", "'namespace' is undefined"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{{ 1 | nofilter }}", "No filter named 'nofilter'"),
     ],
 )
 def test_template_of_a_site_runs_no_code_on_the_login_node(tmp_path, text, expected):
@@ -364,23 +306,22 @@ def test_template_of_a_site_runs_no_code_on_the_login_node(tmp_path, text, expec
     template = tmp_path / "own.sbatch.j2"
     template.write_text(text, encoding="utf-8")
     site = make_site(template=str(template))
-    with pytest.raises(InputError, match=re.escape(expected)):
+    with pytest.raises(InputError, match=f"^own.sbatch.j2: .*{re.escape(expected)}"):
         render_scripts([make_group(site)], site, "run", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("launch", "starter"), [("single", "script"), ("per-rank", "script_ranks")]
+    ("launch", "starter", "launcher"),
+    [("single", "script", "bash"), ("per-rank", "script_ranks", "srun")],
 )
-def test_script_starts_once_or_on_all_ranks(launch, starter, tmp_path):
+def test_script_starts_once_or_on_all_ranks(launch, starter, launcher, tmp_path):
     site = make_site()
     script = ScriptTable(command="true", format="tf_cnn_benchmarks", launch=launch)
     task = ArrayTask(vary(make_script_case(), script_table=script), 1, 1)
     group = dataclasses.replace(make_group(site, repeats=1), array_tasks=(task,))
     files = render_scripts([group], site, "run", tmp_path)
-    assert find_starter(task) == starter
     assert files["scripts/1n1g.tasks"].split("\t")[2:] == [starter, "-", "1", "0", "0\n"]
     assert files["scripts/external_scripts"] == "#!/bin/bash\ntrue\n\0"
-    launcher = "srun" if launch == "per-rank" else "bash"
     (line,) = (x for x in files["scripts/1n1g.sbatch"].splitlines() if "worker script" in x)
     assert f'"$attempt_dir" -- {launcher}' in line
 
@@ -389,19 +330,12 @@ def test_script_starts_once_or_on_all_ranks(launch, starter, tmp_path):
     ("changes", "reason"),
     [
         ({"mode": "infer"}, "script 'official' .*use mode 'train'"),
-        (
-            {"batch_size_per_device": "max"},
-            "script 'official' .*number as batch size; 'max' .*script 'worker'",
-        ),
+        ({"batch_size_per_device": "max"}, "script 'official' .*; 'max' .*script 'worker'"),
         # the adapter has no such compiler, the script may
-        ({"compiler": "tensorrt"}, None),
+        ({"compiler": "tensorrt"}, "^$"),
     ],
 )
 def test_script_is_refused_what_only_our_worker_can(changes, reason):
-    from dlperf_slurm.matrix.value_types import parse_batch_size
-
-    if "batch_size_per_device" in changes:
-        changes = {"batch_size_per_device": parse_batch_size(changes["batch_size_per_device"])}
     case, site = make_script_case(**changes), make_site()
     found = explain_unsupported(case, plan.make_case(case, site, "run", 1, 1), site)
-    assert (found is None) if reason is None else re.match(reason, found)
+    assert re.match(reason, found or "")

@@ -3,7 +3,6 @@
 import pytest
 from builders import make_site, write_matrix
 
-from dlperf_slurm.cli import main
 from dlperf_slurm.contract.case import NO_TRAINING, Case, Training
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.jobs.plan import make_case
@@ -37,11 +36,6 @@ def list_ids(lines: str) -> list[str]:
             ["fp32", "fp32-host", "fp32-folder", "fp32-folder-workers4"],
         ),
         ('data = "zmq"\nprefetch_batches = 8\n', ["fp32-zmq-prefetch8"]),
-        # a loss scale, where losses are scaled
-        (
-            'precision = ["fp32", "amp-fp16"]\nloss_scale = ["dynamic", 128]\n',
-            ["fp32", "amp-fp16", "amp-fp16-scale128"],
-        ),
         # settings of training, in training
         (
             'mode = ["train", "infer"]\noptimizer = ["default", "sgd"]\n'
@@ -59,7 +53,6 @@ def list_ids(lines: str) -> list[str]:
         ),
         # and one case where it has none
         ("output_tokens = [0, 16]\n", ["fp32"]),
-        ("output_tokens = 16\nprompt_length = [128, 256]\n", ["fp32"]),
         # a forward pass has no prompt
         ("mode = 'infer'\nprompt_length = [128, 256]\n", ["fp32-infer"]),
         ("mode = 'infer'\nactivation_checkpointing = [false, true]\n", ["fp32-infer"]),
@@ -108,10 +101,3 @@ def test_model_table_names_the_data_set():
     assert other.dataset == "digits"
     site = make_site(datasets={"digits": "/scratch/digits"})
     assert make_case(other, site, "run", 1, 1).data_dir == "/scratch/digits"
-
-
-def test_plan_of_nothing_shows_no_empty_table(capsys):
-    assert main(["plan", str(write_matrix(HEAD + 'data = "folder"\n')), "--site", "local"]) == 0
-    out = capsys.readouterr().out
-    assert "\n\nleft out\n" in out
-    assert "0 cases, 0 groups" in out

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -15,24 +13,18 @@ from support.problems import assert_problem
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.toml_tables import parse_toml
-from dlperf_slurm.contract.axes import DATA_SOURCES, OPTIMIZERS
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.logs import list_formats, load_format
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import make_schema, read_matrix
 from dlperf_slurm.matrix.tables import Matrix
-from dlperf_slurm.provision import copy_examples
-from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
+from dlperf_slurm.matrix.value_types import list_choices
+from dlperf_slurm.worker.frameworks import list_frameworks
 
 # what a condition may ask of beside the axes
 CONDITIONS = ", ".join(sorted([*AXES, "devices_per_node", "model", "nodes", "world_size"]))
 FRAMEWORKS = ", ".join(list_frameworks())
-PRECISIONS = ", ".join(
-    dict.fromkeys(
-        p for name in list_frameworks() for p in load_adapter(name).SUPPORTED["precision"]
-    )
-)
 
 SOUND = """\
 [model]
@@ -101,14 +93,12 @@ def test_all_mistakes_of_a_file_come_in_one_answer():
     ]
 
 
-@pytest.mark.parametrize("command", [["plan"], ["render"], ["submit"], ["submit", "--wait"]])
+@pytest.mark.parametrize("command", [["plan"], ["submit", "--wait"]])
 def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
     write_matrix(MANY_MISTAKES)
     before = sorted(Path().iterdir())
-    assert (main([*command, "matrix.toml", "--site", "local"]), sorted(Path().iterdir())) == (
-        2,
-        before,
-    )
+    assert main([*command, "matrix.toml", "--site", "local"]) == 2
+    assert sorted(Path().iterdir()) == before
 
 
 TWO_MODELS = SOUND.replace(
@@ -122,6 +112,7 @@ SOURCES = f"""{SOUND}script = ["worker", "official"]
 command = "python train.py -b {{{{ batch_size_per_device }}}}"
 format = "tf_cnn_benchmarks"
 """
+AXES_BEGIN = SOUND.index("[axes]")
 SCRIPT = "command = 'x'\nformat = 'tf_cnn_benchmarks'\n[scripts.official]"
 
 
@@ -165,36 +156,16 @@ MISTAKES = [
         set_axis('batch_size_per_device = "196 -> 224"'),
         *(6, "axes.batch_size_per_device", ("'196 -> 224'", "descending")),
     ),
-    (
-        add_axis("precision = 'amp-fp61'"),
-        *(7, "axes.precision", ("'amp-fp61'", f"known: {PRECISIONS}", "mean 'amp-fp16'")),
-    ),
-    (
-        add_axis("clip_global_norm = 'yes'"),
-        *(7, "axes.clip_global_norm", ("'yes'", "true", "false")),
-    ),
-    (add_axis('data = "disk"'), 7, "axes.data", ("'disk'", f"known: {', '.join(DATA_SOURCES)}")),
-    (add_axis('optimizer = "adam"'), 7, "axes.optimizer", (f"known: {', '.join(OPTIMIZERS)}",)),
+    (add_axis("precision = 'x'"), 7, "axes.precision", (", ".join(list_choices("precision")),)),
     *(
         (add_axis(f"loss_scale = {value}"), 7, "axes.loss_scale", ("'dynamic'", "at least 1"))
         for value in ("0", "'big'", "true")
     ),
-    (add_axis("gradient_accumulation = 0"), 7, "axes.gradient_accumulation", ("at least 1",)),
-    (add_axis("data_workers = 0"), 7, "axes.data_workers", ("0", "allowed: at least 1")),
     # training
     (
         add_axis("[training]\nepochs = 2\nwarmup_epochs = 2"),
         *(7, "training", ("warmup_epochs", "less than epochs (2)")),
     ),
-    (
-        add_axis("[training]\nepochs = 2\ntarget_top1 = 90"),
-        *(9, "training.target_top1", ("90", "at most 1")),
-    ),
-    (
-        add_axis('[training]\nepochs = 2\nschedule = "cosin"'),
-        *(9, "training.schedule", ("allowed: constant, cosine", "mean 'cosine'")),
-    ),
-    (add_axis("[training]\nepoch = 2"), 8, "training.epoch", ("unknown key", "mean 'epochs'")),
     # rules
     (
         add_axis("[[override]]\nwhen = { batch_size_per_device = '~4' }\nmodel = { width = 8 }"),
@@ -204,41 +175,15 @@ MISTAKES = [
         add_axis("[[override]]\nwhen = { nods = 2 }"),
         *(8, "override[0].when.nods", ("mean 'nodes'", f"Known: {CONDITIONS}")),
     ),
-    (
-        add_axis("[[override]]\nwhen = { nodes = 2 }\nprotocol = { shuffle_seed = 3 }"),
-        *(9, "override[0].protocol.shuffle_seed"),
-        ("measured_steps", "repeats", "stall_seconds", "warmup_steps"),
-    ),
-    (
-        add_axis(
-            "[[override]]\nwhen = { precision = 'fp32' }\nbatch_size_per_device = 16\n"
-            "[[override]]\nwhen = { batch_size_per_device = 16 }\ncompiler = 'torch.compile'"
-        ),
-        *(11, "override[1].when.batch_size_per_device", ("include", "exclude")),
-    ),
-    (
-        add_axis("[[note]]\nwhen = { nodes = 1 }\ntext = ''"),
-        *(9, "note[0].text", ("''", "at least 1")),
-    ),
     # parameters and presets of models
-    (
-        set_parameter("imagesize = 64"),
-        *(3, "model.imagesize"),
-        ("known: image_size, stage_blocks, width", "label_smoothing", "mean 'image_size'"),
-    ),
-    (set_parameter("image_size = '64'"), 3, "model.image_size", ("'64'", "allowed: an integer")),
     (set_parameter("image_size = 16"), 3, "model.image_size", ("16", "allowed: 32 or more")),
-    (
-        set_parameter("stage_blocks = [1, 1]"),
-        *(3, "model.stage_blocks", ("[1, 1]", "allowed: four integers")),
-    ),
     (
         LLAMA.replace("llama-3-8b", "llama-3-9b"),
         *(3, "model.preset"),
         ("'llama-3-9b'", "llama", "known: tinyllama-1.1b", "mean 'llama-3-8b'"),
     ),
     (LLAMA.replace('"llama"', '"bert"'), 3, "model.preset", ("bert", "no presets")),
-    (LLAMA.replace('"llama-3-8b"', "3"), 3, "model.preset", ()),
+    (LLAMA.replace('"llama-3-8b"', "3"), 3, "model.preset", ("3", "not a string")),
     (
         LLAMA.replace("[axes]", "kv_heads = 5\n[axes]"),
         *(4, "model.kv_heads", ("5", "divisor of heads (32)")),
@@ -252,10 +197,7 @@ MISTAKES = [
         TWO_MODELS.replace('"bert"\nlayers = 2', '"resnet50"'),
         *(1, "model", ("'resnet50'", "twice")),
     ),
-    (
-        TWO_MODELS.replace("layers", "layrs"),
-        *(6, "model[1].layrs", ("of bert", "known: sequence_length", "mean 'layers'")),
-    ),
+    (TWO_MODELS.replace("layers", "layrs"), 6, "model[1].layrs", ("of bert", "mean 'layers'")),
     (
         f"{TWO_MODELS}[[override]]\nmodel = {{ dropout = 0.0 }}\nwhen = {{ model = 'resnet50' }}\n",
         *(12, "override[0].model.dropout", ("of resnet50", "known: image_size")),
@@ -287,32 +229,33 @@ MISTAKES = [
         [rule.name for rule in load_format("tf_cnn_benchmarks").RULES],
     ),
     (
-        change_source(
-            "[scripts.official]", "[[exclude]]\nwhen = { script = 'x' }\n[scripts.official]"
-        ),
-        *(9, "exclude[0].when.script", ("'x'", "known: worker, official")),
-    ),
-    (
         change_source("[scripts.official]", "[scripts.official]\nunit = 'tokens'"),
         *(9, "scripts.official.unit", ("scripts.official.model",)),
-    ),
-    (
-        change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")
-        + "[[exclude]]\nwhen = { model = 'gpt' }\n",
-        *(13, "exclude[0].when.model", ("'gpt'", "resnet50", "mean 'gpt2'")),
     ),
     (
         change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")
         + "[[override]]\nwhen = { model = 'gpt2' }\nmodel.layers = 2\n",
         *(14, "override[0].model", ("'gpt2'",)),
     ),
+    # without a [model] table
     (
-        change_source("[scripts.official]", f"[scripts.worker]\n{SCRIPT}"),
-        *(8, "scripts.worker", ("another name",)),
+        change_source("[scripts.official]", "[scripts.official]\nmodel = 'gpt2'")[AXES_BEGIN:],
+        *(None, "model", ("bert",)),
     ),
     (
-        change_source("[scripts.official]", f"[scripts.'a b']\n{SCRIPT}"),
-        *(8, "scripts.a b", ("letters, digits and _ . + -",)),
+        change_source('["worker", "official"]', '"official"')[AXES_BEGIN:],
+        *(None, "model", ("bert",)),
+    ),
+    (
+        change_source("[scripts.official]", "[scripts.official]\nmodel = 'bert'"),
+        *(9, "scripts.official.model", ("bert",)),
+    ),
+    *(
+        (change_source("[scripts.official]", f"[scripts.'{name}']\n{SCRIPT}"), 8, key, (says,))
+        for name, key, says in (
+            ("worker", "scripts.worker", "another name"),
+            ("a b", "scripts.a b", "letters, digits and _ . + -"),
+        )
     ),
 ]
 
@@ -351,30 +294,11 @@ def test_mistake_elsewhere_does_not_hide_one_in_the_model():
     assert [line.split(": ")[1] for line in read_mistakes(text)] == ["model.width", "axes.topology"]
 
 
-def test_defaults_of_the_protocol_are_those_of_dlperf():
-    protocol = read_matrix(write_matrix(SOUND)).matrix.protocol
-    assert (protocol.repeats, protocol.warmup_steps, protocol.measured_steps) == (7, 20, 100)
-
-
-def test_matrix_is_named_after_its_file():
-    assert read_matrix(write_matrix(SMALL_MATRIX, "r50 small.toml")).name == "r50 small"
-
-
-def test_override_of_a_parameter_may_be_for_one_model():
-    change = "[[override]]\nmodel = { dropout = 0.0 }\nwhen = { model = 'bert' }\n"
-    assert len(read_matrix(write_matrix(TWO_MODELS + change)).matrix.override) == 1
-
-
-@pytest.mark.parametrize("name", ["A; touch pwned", "A-B", "$(x)", "1A", "", "run_dir"])
-def test_name_of_a_scripts_variable_is_one(name, home):
-    text = f"""{SOUND}
-[scripts.official]
-command = "true"
-format = "tensorpack"
-env = {{ {json.dumps(name)} = "x" }}
-"""
+@pytest.mark.parametrize("name", ["A; touch pwned", "$(x)", "1A", "", "run_dir"])
+def test_name_of_a_scripts_variable_is_one(name):
+    line = f"[scripts.official]\nenv = {{ {json.dumps(name)} = 'x' }}"
     with pytest.raises(InputError, match=re.escape("scripts.official.env")):
-        read_matrix(write_matrix(text))
+        read_matrix(write_matrix(change_source("[scripts.official]", line)))
 
 
 @cache
@@ -409,16 +333,3 @@ def test_schema_refuses_what_the_tool_refuses(kind, text):
     assert not is_valid(kind, text)
     right = text.replace("'10min'", "{ default = 10 }").replace("partitoin", "partition")
     assert is_valid(kind, right.replace("2x8", "2n8g"))
-
-
-@pytest.mark.skipif(shutil.which("taplo") is None, reason="taplo is not here: pip install taplo")
-def test_taplo_checks_the_files_of_init_by_their_first_line(home):
-    schemas = {"matrices": make_schema("matrix"), "site_configs": make_schema("site")}
-    paths = [path for path in copy_examples(home, schemas) if path.suffix == ".toml"]
-    codes = []
-    for text in ("", "nonsense = 1\n"):
-        paths[0].write_text(paths[0].read_text("utf-8") + text, encoding="utf-8")
-        done = subprocess.run(["taplo", "check", *paths], capture_output=True, text=True)
-        codes.append(done.returncode)
-    assert (codes[0], codes[1] != 0, "nonsense" in done.stderr) == (0, True, True), done.stderr
-    assert json.loads((home / "matrices/schema.json").read_text("utf-8"))["$id"]

@@ -28,12 +28,9 @@ def managed(monkeypatch):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/shared/environments")
 
 
-def test_script_in_a_container_is_as_its_golden_file():
-    """LUMI has setup lines, modules and a container."""
+def test_scripts_are_as_in_their_golden_files():
+    # LUMI has setup lines, modules and a container
     assert_script_is_golden(render("lumi"), GOLDEN / "machines/lumi.sbatch")
-
-
-def test_directives_and_launch_lines_are_as_in_their_golden_file():
     scripts = {}
     for name in MACHINES:
         scripts[f"{name}, two whole nodes"] = render(name)

@@ -148,12 +148,6 @@ def test_array_task_leaves_its_files_one_marker_and_no_log(make):
     assert json.loads(job.read("case.json")) == case
 
 
-def test_log_of_a_failed_task_says_where_its_output_is(make):
-    job = make(launch="  exit 1")
-    assert job.run() == 1
-    assert job.log.read_text() == f"{LOG_WORDS} {job.find_folder()}, files out and err\n"
-
-
 def test_task_reads_its_row_its_case_and_its_external_script(make):
     job = make()
     first = '{"axes": {}, "case_id": "b"}\n'
@@ -208,15 +202,10 @@ def test_each_start_has_a_folder_of_its_own_with_the_files_of_the_attempt(make):
     assert job.read_marker(start=4)["restart"] == 4
 
 
-def test_attempt_that_is_measured_is_not_run_again(make):
+def test_attempt_that_is_measured_is_not_run_again_and_another_job_names_the_first(make):
     job = make()
     assert [job.run(), job.run(SLURM_RESTART_COUNT="1")] == [0, 0]
-    assert job.list_markers() == ["g.0.s0.finished"]
-
-
-def test_second_job_of_an_attempt_ends_at_once_and_names_the_first(make):
-    job = make()
-    assert [job.run(), job.run(SLURM_ARRAY_JOB_ID="99")] == [0, 0]
+    assert job.run(SLURM_ARRAY_JOB_ID="99") == 0
     assert job.list_markers() == ["g.0.s0.finished"]
     assert "job 70" in job.log.read_text()
 
@@ -226,10 +215,6 @@ def test_task_can_be_run_by_hand_again_and_holds_nothing(make):
     assert [job.run_by_hand(number) for number in (0, 1, 2, 2)] == [9] * 4
     assert str((job.find_folder().parent / "claim").readlink()) == "by-hand"
     assert job.list_markers()[-1] == "g.2.s1.finished"
-
-
-def test_script_without_an_array_task_id_says_how_it_is_used(make):
-    job = make()
     assert job.run(SLURM_ARRAY_TASK_ID=None) != 0
     assert "usage: bash SCRIPT ARRAY_TASK_ID" in job.log.read_text()
 
@@ -307,7 +292,6 @@ USER_HOME = pwd.getpwuid(os.geteuid()).pw_dir
         ("$A $B $PWD", {"prepare": "  export A=1", "activate": "  export B=2"}, {}, "1 2 {folder}"),
         # where it is not set, it is that of the password database
         ("$HOME", {}, {"HOME": None}, USER_HOME),
-        ("$HOME", {}, {"HOME": ""}, USER_HOME),
         # GPUs are numbered by the bus unless user or site say otherwise
         ("$CUDA_DEVICE_ORDER", {}, {}, "PCI_BUS_ID"),
         ("$CUDA_DEVICE_ORDER", {}, FASTEST, "FASTEST_FIRST"),
@@ -366,6 +350,7 @@ def test_clean_up_of_the_site_runs_before_the_failure_is_concluded(make):
     assert job.run() == 3
     assert "concluded" not in (job.run_dir / "at_clean_up").read_text()
     assert job.read("concluded") == "3\n"
+    assert job.log.read_text() == f"{LOG_WORDS} {job.find_folder()}, files out and err\n"
 
 
 @pytest.mark.parametrize(("code", "has_launched"), [(0, True), (1, False)])
