@@ -8,7 +8,6 @@ import shutil
 import numpy
 import pytest
 from builders import (
-    find_start_dir,
     find_task,
     make_failed_record,
     make_rank,
@@ -113,9 +112,6 @@ def test_step_of_training_takes_as_long_as_on_the_slowest_rank(staged_run):
         (True, [[0.2] * 10], r"\(1, 10\), .*\(2, 10\)"),
         (True, [[0.2] * 10, [0.19] * 10], r"rank 1 .*1\.9\d* s .*window_seconds of this rank is 2"),
         (True, [[0.2] * 10, [math.nan] * 10], "NaN times"),
-        (True, [[0.2] * 10, [-0.2] * 10], "NaN times"),
-        (True, [["a"] * 10] * 2, r"\.npy .*numbers"),
-        (False, [[0.2] * 10], r"\(1, 10\), .*\(2, 10\)"),
         # which numpy would have to unpickle
         (False, [[{}] * 10] * 2, r"\.npy .*numbers"),
     ],
@@ -168,24 +164,6 @@ def test_record_that_is_not_whole_is_broken(staged_run, content):
     assert_problem(collect_one(staged_run).problem, key="broken record", says=("record.json",))
 
 
-def test_record_that_is_a_folder_is_broken(staged_run):
-    (find_start_dir(staged_run, find_task(staged_run, "1n2g")) / "record.json").mkdir(parents=True)
-    assert collect_one(staged_run).problem.startswith("broken record: ")
-
-
-@pytest.mark.parametrize(
-    ("topology", "repeat", "problem"),
-    [
-        ("1n1g", 1, "case.case_id is '.*-1n1g-bs8-fp32', cases.jsonl has '.*-1n2g-bs8-fp32'; "),
-        ("1n2g", 2, "case.repeat is 2, cases.jsonl has 1"),
-    ],
-)
-def test_record_of_something_else_is_not_used(staged_run, topology, repeat, problem):
-    path = write_sound(staged_run)
-    shutil.copy(write_sound(staged_run, topology, repeat), path)
-    assert re.match(f"invalid record: cases/.*: {problem}", collect_one(staged_run).problem)
-
-
 @pytest.mark.parametrize(
     ("status", "reason", "partial_steps", "says"),
     [
@@ -208,14 +186,15 @@ def test_failed_record_has_the_first_line_of_its_reason(
 
 
 @pytest.mark.parametrize(
-    ("ranks", "says"),
+    ("changes", "says"),
     [
-        ((make_rank(0),), ("ranks [1] of 2", "missing")),
-        ((make_rank(0), make_rank(1), make_rank(1)), ("ranks [0, 1, 1]", "ranks 0 to 1")),
+        ({"ranks": (make_rank(0),)}, ("ranks [1] of 2", "missing")),
+        ({"ranks": [make_rank(n) for n in (0, 1, 1)]}, ("ranks [0, 1, 1]", "ranks 0 to 1")),
+        ({"status": "fine"}, ("status is 'fine'",)),
     ],
 )
-def test_ranks_that_cannot_be_make_a_record_invalid(staged_run, ranks, says):
-    write_sound(staged_run, ranks=ranks)
+def test_values_that_cannot_be_make_a_record_invalid(staged_run, changes, says):
+    write_sound(staged_run, **changes)
     assert_problem(collect_one(staged_run).problem, key="invalid record", says=says)
 
 
@@ -233,11 +212,6 @@ def test_wrong_number_of_hosts_makes_a_record_invalid(staged_run):
     assert_problem(problem, key="invalid record", says=("1 host", "2"))
 
 
-def test_record_of_unknown_status_is_not_used(staged_run):
-    write_sound(staged_run, status="fine")
-    assert collect_one(staged_run).record is None
-
-
 @pytest.mark.parametrize(("is_valid", "attempt"), [(False, 2), (True, 1)])
 def test_first_valid_attempt_counts(staged_run, is_valid, attempt):
     first = find_task(staged_run, "1n2g")
@@ -252,12 +226,7 @@ def test_first_valid_attempt_counts(staged_run, is_valid, attempt):
     assert collect_one(staged_run).record.case.attempt == attempt
 
 
-DAMAGES = {
-    "missing": lambda text: None,
-    "empty": lambda text: b"",
-    "torn": lambda text: text[: len(text) // 2],
-    "no UTF-8": lambda text: text.replace(b'"group_id": "1n2g"', b'"group_id": "\xff\xfe"'),
-}
+DAMAGES = {"missing": lambda text: None, "torn": lambda text: text[: len(text) // 2]}
 
 
 def damage_journal(run, damage):
@@ -330,7 +299,6 @@ def find_start(seconds, **changes):
         # by a clock that is ahead of the node's
         ("2026-01-01T00:02:00Z", [0]),
         ("", []),
-        ("yesterday", []),
     ],
 )
 def test_queue_ends_where_the_script_began(submitted_at, seconds):

@@ -113,11 +113,8 @@ def test_longer_latency_is_slower_even_at_the_same_throughput():
     [
         ({"model_parameters": {"width": 16}}, "model_parameters {} -> {'width': 16}"),
         ({"measured_steps": 20}, "measured_steps 10 -> 20"),
-        ({"warmup_steps": 0}, "warmup_steps 3 -> 0"),
-        ({"batch_size_per_device": 16}, "batch_size_per_device 8 -> 16"),
         ({"devices_per_node": 2}, "topology 1n1g -> 1n2g"),
         ({"mode": "infer"}, "mode train -> infer"),
-        ({"clip_global_norm": True}, "clip_global_norm False -> True"),
         (None, "parameter_count 25557032 -> 7"),
     ],
 )
@@ -142,11 +139,9 @@ def test_batch_sizes_that_differ_within_a_run_are_not_comparable():
     [
         ({"versions": {"torch": "2.14.0"}}, "torch 2.13.0 -> 2.14.0"),
         ({"versions": {}}, "torch 2.13.0 -> none"),
-        ({"platform": {"python": "3.12"}}, "python 3.11 -> 3.12"),
         ({"job": {"SLURM_JOB_PARTITION": "gpu"}}, "SLURM_JOB_PARTITION none -> gpu"),
         ({"ranks": (make_rank(device_name="H200", window_seconds=0.8),)}, "devices cpu -> H200"),
         ({"changes": {"cpus_per_rank": 9}}, "case.cpus_per_rank 1 -> 9"),
-        ({"changes": {"seed": 7}}, "case.seed 1 -> 7"),
         (
             {"telemetry": (make_telemetry(HOST, stolen_share=0.24), make_telemetry(0))},
             "CPU time that a hypervisor gave to other machines (steal) 0 % -> 24 %",
@@ -159,12 +154,6 @@ def test_batch_sizes_that_differ_within_a_run_are_not_comparable():
 def test_what_else_changed_is_named_beside_the_verdict(changes, text):
     (pair,) = compare([make_case_outcomes()], [make_case_outcomes(**changes)])
     assert (pair.changes, pair.verdict) == ([text] if text else [], EQUIVALENT)
-
-
-def test_other_code_that_measured_is_named():
-    manifest = make_manifest(tool_git="fffffff")
-    (pair,) = compare([make_case_outcomes()], [make_case_outcomes()], None, manifest)
-    assert pair.changes == ["dlperf_slurm 0.1.0 abc1234 -> 0.1.0 fffffff"]
 
 
 def test_facts_of_every_host_are_compared_but_those_that_only_name_machines():

@@ -40,10 +40,6 @@ def describe(case):
     return [str(note) for note in describe_interference(case)]
 
 
-def test_quiet_machine_has_no_note():
-    assert describe(make_case(QUIET, QUIET)) == []
-
-
 def test_neighbour_has_its_share_and_the_run_s_own():
     (text,) = describe(make_case(QUIET, BUSY))
     assert_problem(text, says=("1 of 2 repeats", "30 %", "run used 40 %"))

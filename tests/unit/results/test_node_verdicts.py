@@ -1,6 +1,5 @@
 """Verdicts on the nodes of a sweep, from repeats that were measured, failed or did not run."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -18,7 +17,6 @@ from dlperf_slurm.reports.node_verdicts_text import guard_nodes, serialize_nodes
 from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
 from dlperf_slurm.results.loss_bits import BitVerdicts, compare_bits
 from dlperf_slurm.results.node_verdicts import (
-    _find_apart,
     decide_verdict,
     find_bad_nodes,
     judge_nodes,
@@ -65,12 +63,6 @@ def judge(factors=None, problems=None, absent=(), facts=None, hours=None, losses
 
 def get_verdicts(judged):
     return dict(zip(judged.nodes.node, judged.nodes.verdict))
-
-
-def test_sound_nodes_are_good_and_raise_nothing():
-    judged = judge()
-    assert get_verdicts(judged) == dict.fromkeys(NODES, "good")
-    guard_nodes([judged])
 
 
 def test_each_node_has_its_verdict_and_the_bad_ones_come_first():
@@ -162,16 +154,6 @@ def test_slow_node_that_was_measured_at_another_time_may_be_a_drift(hour):
     assert ("a change over time" in reason) == (hour == 13)
 
 
-def test_times_of_many_nodes_are_compared_at_once():
-    nodes = [f"n{number}" for number in range(16_384)]
-    record = make_record(make_case())
-    outcomes = [Outcome("a", number, record, "") for number in range(1, len(nodes) + 1)]
-    case = CaseOutcomes(make_planned_case(), tuple(outcomes))
-    before = time.process_time()
-    assert _find_apart(make_manifest(nodes=tuple(nodes)), [case]) == set()
-    assert time.process_time() - before < 5
-
-
 def test_what_differs_on_a_slow_node_stands_in_its_footnote():
     facts = {node: {"kernel": "6.1" if node == "n2" else "6.8"} for node in NODES}
     _, notes = tabulate_nodes(judge({"n2": 0.9}, facts=facts))
@@ -203,7 +185,6 @@ OLD_DRIVER = {"gpu_driver": "550"}
     [
         ({}, DETERMINISTIC, {}, "equal on 8 of 8"),
         # by the last bit, in each block
-        ({"n2": [NEXT] * 4}, DETERMINISTIC, {"n2": "computes differently"}, "equal on 7 of 8"),
         ({"n2": [NEXT, 3.0, 4.0, 5.0]}, DETERMINISTIC, {"n2": "computes differently"}, "7 of 8"),
         ({"n2": [1.0, NEXT, 1.0, 1.0]}, DETERMINISTIC, {"n2": "undecided"}, "7 of 8"),
         (

@@ -3,8 +3,7 @@
 import dataclasses
 
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import find_tables, read_marks, summarize
+from builders import make_outcomes, make_planned_case
 from support.cases import vary
 from support.problems import assert_problem
 
@@ -113,12 +112,6 @@ def test_hosts_of_one_repeat_that_differ_are_named():
     ]
 
 
-def test_versions_that_changed_between_repeats_are_named():
-    versions = [{"versions": {"torch": version}} for version in ("2.1", "2.2", "2.2")]
-    (texts,) = describe(make_case(changes=versions, hosts=["n1"] * 3)).values()
-    assert texts[0].startswith("repeats differ: torch '2.1' (n1 in repeat 1), '2.2' (")
-
-
 def test_case_on_another_machine_than_the_others_is_the_one_that_is_named():
     odd = make_case("4n1g", changes=[on_cpu("B")] * 3)
     found = describe(make_case("1n1g"), make_case("2n1g"), odd)
@@ -126,11 +119,6 @@ def test_case_on_another_machine_than_the_others_is_the_one_that_is_named():
     (text,) = found["pytorch-resnet50-4n1g-bs8-fp32"]
     places = "node1, node2 and 2 more"
     assert_problem(text, says=("cpu_model 'B'", f"({places})", "'A'"))
-
-
-def test_machine_is_compared_across_frameworks():
-    other = make_odd(framework="jax", **on_cpu("B"))
-    assert list(describe(make_case("1n1g"), make_case("2n1g"), other)) == ["odd"]
 
 
 def test_settings_of_one_framework_and_precision_are_compared():
@@ -144,14 +132,6 @@ def test_long_values_are_cut():
     ((text,),) = describe(make_case(changes=changes, hosts=["n1", "n2", "n1"])).values()
     assert "A" * (MAX_VALUE_CHARACTERS + 1) not in text
     assert f"'{'A' * MAX_VALUE_CHARACTERS}...' (n1)" in text
-
-
-def test_cell_of_a_case_refers_to_the_footnote():
-    case = make_case(changes=[on_cpu("A"), on_cpu("B")], hosts=["n1", "n2"])
-    summary = summarize(make_manifest(), [case])
-    (table,) = find_tables(summary, "throughput")
-    texts = read_marks(summary, table.rows[0])
-    assert any(text.startswith("hosts differ: cpu_model 'A' (n1") for text in texts)
 
 
 @pytest.mark.parametrize(

@@ -151,10 +151,6 @@ def test_time_that_a_hypervisor_took_is_named():
     assert_problem(text, key="virtual machine on a shared host", says=("2 of 3 repeats", "34 %"))
 
 
-def test_little_that_a_hypervisor_took_is_not_named():
-    assert describe_stability(make_stolen_case(0.0, 0.019)) == []
-
-
 def test_doubts_are_footnotes_of_the_cell():
     summary = summarize(make_manifest(), [make_case(make_series(warm_up))])
     (table,) = find_tables(summary, "throughput")
