@@ -161,15 +161,6 @@ def test_frame_of_cases_has_the_medians_and_is_the_callers_own(run):
     assert run.frame().samples_per_s[0] > 0
 
 
-def test_frames_join(run):
-    steps = run.frame("steps").merge(run.frame("ranks"), on=["case_id", "repeat", "rank"])
-    assert len(steps) == 210
-    windows = steps.groupby(["case_id", "repeat", "rank"]).agg(
-        steps=("seconds", "sum"), window=("window_seconds", "first")
-    )
-    assert windows.steps.tolist() == pytest.approx(windows.window.tolist())
-
-
 def test_figures_of_a_failed_case_are_missing_and_can_be_drawn(two_runs):
     fail_case(two_runs[0], CASE_2)
     run = dp.open_run(two_runs[0])

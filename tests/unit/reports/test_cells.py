@@ -1,18 +1,15 @@
 """Cells: what is printed of a value, and that no format takes what it prints for anything else."""
 
-import ast
 import io
 import re
-from pathlib import Path
 
 import pytest
 from report_values import HOSTILE, list_report_files
 
-from dlperf_slurm.published import layouts
 from dlperf_slurm.published.audit.tables import find_tables
-from dlperf_slurm.reports import cells, formats, terminal
+from dlperf_slurm.reports import terminal
 from dlperf_slurm.reports.cells import Cell, Table, join_cells, make_table
-from dlperf_slurm.reports.formats import latex, list_formats, markdown
+from dlperf_slurm.reports.formats import latex, markdown
 from dlperf_slurm.reports.formats.html import load_template
 from dlperf_slurm.reports.formats.page.tables import make_html_table
 from dlperf_slurm.reports.plain_console import PlainConsole
@@ -174,34 +171,6 @@ def test_hostile_word_on_a_terminal_is_shown_as_it_is(word):
     terminal.show_table(make_hostile_table(word), console)
     text = console.file.getvalue()
     assert all(text.count(line) >= 5 for line in word.split("\n"))
-
-
-def list_modules(package) -> list[Path]:
-    return sorted(Path(package.__file__).parent.rglob("*.py"))
-
-
-def find_imports(path: Path) -> set[str]:
-    found = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if is_import(node)]
-    return {name.name for node in found for name in node.names}
-
-
-def is_import(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Import, ast.ImportFrom))
-
-
-def test_nothing_reads_back_what_cells_print():
-    # Markdown escapes with it, a figure's SVG is another program's text; words of the tool's own
-    # are explained where they stand, and long names broken where a terminal is narrow
-    page = Path(formats.__file__).parent / "page"
-    allowed = {Path(module.__file__) for module in (markdown, terminal)}
-    allowed |= {page / "figures.py", page / "glossary.py"}
-    modules = [*list_modules(formats), *list_modules(layouts)]
-    modules += [Path(module.__file__) for module in (cells, terminal)]
-    assert {path for path in modules if "re" in find_imports(path)} == allowed
-
-
-def test_format_is_one_file_found_by_listing():
-    assert {"csv", "html", "json", "latex", "markdown", "parquet"} <= set(list_formats())
 
 
 def test_no_two_formats_write_the_same_file():

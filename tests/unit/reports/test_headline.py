@@ -112,20 +112,11 @@ def test_precision_whose_interval_holds_one_is_not_said_to_gain_or_lose():
     assert not any("times as fast" in text for text in texts)
 
 
-def test_repeats_that_vary_are_doubtful_and_steady_ones_are_not():
-    wild = [0.1, 0.2, 0.1, 0.2, 0.15, 0.12]
-    assert list_doubts(make_measured("jax", "1n1g", STEADY)) == []
-    (doubt,) = list_doubts(
-        make_measured("jax", "1n1g", wild), make_measured("pytorch", "1n1g", STEADY)
-    )
-    assert_problem(doubt, key="Warning", says=("repeats", "1 of 2 cases"))
-    assert "jax-resnet50-1n1g-bs8-fp32" in doubt
-
-
-def test_too_few_repeats_are_doubtful():
-    (doubt,) = list_doubts(make_measured("jax", "1n1g", STEADY[:3]))
-    assert_problem(doubt, key="Warning", says=("1 of 1 case", "too few"))
-
-
-def test_run_without_a_figure_has_no_findings():
-    assert list_texts(make_measured("jax", "1n1g", [], reason="no such node")) == []
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [([0.1, 0.2, 0.1, 0.2, 0.15, 0.12], ("repeats", "jax-resnet50-")), (STEADY[:3], ("too few",))],
+)
+def test_repeats_that_vary_or_are_too_few_are_doubtful(seconds, says):
+    steady = make_measured("pytorch", "1n1g", STEADY)
+    (doubt,) = list_doubts(make_measured("jax", "1n1g", seconds), steady)
+    assert_problem(doubt, key="Warning", says=("1 of 2 cases", *says))

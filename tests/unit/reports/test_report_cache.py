@@ -130,12 +130,6 @@ def test_change_has_the_records_of_its_case_read_again(run, name):
     assert write_report(run) == after
 
 
-def test_changed_figure_is_in_the_second_report(run):
-    before = write_report(run)
-    change_record(run)
-    assert write_report(run)["repeats.parquet"] != before["repeats.parquet"]
-
-
 def replace_code(monkeypatch):
     cache.fingerprint_code.cache_clear()
     monkeypatch.setattr(cache, "__version__", "another")

@@ -60,21 +60,6 @@ def read_cells(*cases: CaseOutcomes) -> list[dict[str, str]]:
     return [dict(zip(table.header, row)) for row in write_rows(table)]
 
 
-def test_phases_are_told_apart():
-    (cells,) = read_cells(make_generation())
-    assert cells["TTFT p50 ms"] == "20.00"
-    # means of the two generations: 2 and 4 ms
-    assert cells["TPOT p50 ms"] == "3.00"
-    # a batch's prompts over 20 ms, its following tokens over 3 ms
-    assert cells["prefill tokens/s"] == "40000"
-    assert cells["decode tokens/s"] == "2667"
-
-
-def test_percentile_of_too_few_generations_is_not_there():
-    (cells,) = read_cells(make_generation())
-    assert {cells[f"TTFT p{percent} ms"] for percent in (95, 99)} == {"too few values"}
-
-
 def test_percentiles_of_many_generations_are_theirs():
     first = numpy.arange(1, 1002) / 1000
     tokens = numpy.stack([first, first / 10, first / 10], axis=1)[None]
@@ -108,12 +93,6 @@ def test_csv_has_both_phases_and_the_generated_tokens():
     assert float(line["prefill_tokens_per_s"]) == pytest.approx(BATCH * PROMPT / 0.020)
     assert float(line["decode_tokens_per_s"]) == pytest.approx(BATCH / 0.003)
     assert float(line["tokens_per_s"]) == pytest.approx(100.0 * OUTPUT)
-
-
-def test_inference_without_generation_has_no_such_table():
-    planned = make_planned_case(mode="infer", repeats=1)
-    case = make_outcomes(planned, [100.0], batch_seconds=[0.01])
-    assert find_tables(summarize(make_manifest(), [case]), "generation") == []
 
 
 def test_decoding_is_set_beside_the_bandwidth_of_memory():
@@ -280,24 +259,6 @@ def test_reference_itself_has_speedups_of_one_without_an_interval():
     assert row.latency_p100_speedup_low is None
 
 
-def test_too_few_repeats_of_a_speedup_are_said_once():
-    cases = [make_repeats("fp32", [3, 3, 3]), make_repeats("amp-fp16", [2, 2, 2])]
-    summary = summarize(make_manifest(), cases)
-    (table,) = find_tables(summary, "latency")
-    (text,) = (text for text in read_marks(summary, table.rows[1]) if "interval" in text)
-    assert "needs 6 repeats" in text
-
-
-def test_mean_latency_has_its_interval():
-    case = make_repeats("fp32", [3, 5, 7, 9, 11, 13])
-    assert write_rows(make_table(case))[0][3] == "4.5 (2.0 to 7.0)"
-
-
-def test_tf32_is_the_reference_where_fp32_was_not_measured():
-    cases = [make_inference("tf32"), make_inference("amp-fp16")]
-    assert "speedup over tf32" in make_table(*cases).caption
-
-
 def test_batch_size_without_a_reference_says_so():
     table = make_table(make_inference("fp32", 8), make_inference("amp-fp16", 16))
     (row,) = (row for row in write_rows(table) if row[0] == "amp-fp16")
@@ -344,15 +305,3 @@ def test_topologies_and_variants_have_tables_of_their_own():
         "pytorch, 1n2g",
         "pytorch torch.compile, 1n1g",
     ]
-
-
-def test_latencies_that_nobody_kept_have_no_speedup():
-    # as logs that tell the throughput alone
-    without = make_planned_case(case_id="b", mode="infer", precision="amp-fp16", repeats=1)
-    cases = (make_inference("fp32"), make_outcomes(without, [200.0]))
-    _, row = list_rows(*cases)
-    assert row.precision_speedup == pytest.approx(2.0)
-    assert set(list_speedups(row)) == {None}
-    shown = make_table(*cases)
-    (cells,) = (cells for cells in write_rows(shown) if cells[0] == "amp-fp16")
-    assert set(cells[5::2]) == {"no reference"}
