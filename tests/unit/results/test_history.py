@@ -18,12 +18,10 @@ from support.cases import vary
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_cache_dir
-from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.reports.plots.between_runs import draw_timelines
-from dlperf_slurm.results import cache
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, read_history
@@ -115,10 +113,6 @@ def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
     figure = draw_timelines(make_history(read_run_cache(RESULTS).entries))
     line = figure.axes[0].get_lines()[0].get_ydata()
     assert [value == value for value in line] == [True, False, True]
-    # the labels of panels do not run into each other
-    figure.draw_without_rendering()
-    for panel in figure.axes:
-        assert panel.yaxis.label.get_window_extent().height < panel.get_window_extent().height
 
 
 def test_verdicts_of_a_case_hold_together(staged, home):
@@ -130,22 +124,10 @@ def test_verdicts_of_a_case_hold_together(staged, home):
 
 @pytest.mark.parametrize(
     ("patterns", "frameworks", "count"),
-    [
-        ([], [], 2),
-        (["1n1g"], [], 1),
-        (["pytorch-*-1n?g-*"], [], 2),
-        ([], ["pytorch"], 2),
-    ],
+    [([], [], 2), (["1n1g"], [], 1), (["pytorch-*-1n?g-*"], [], 2), ([], ["pytorch"], 2)],
 )
 def test_cases_are_chosen_by_pattern_and_framework(two_runs, patterns, frameworks, count):
     assert len({row.timeline for row in read_rows(patterns, frameworks)}) == count
-
-
-@pytest.mark.parametrize(("patterns", "frameworks"), [(["*1n1g"], []), ([], ["jax"])])
-def test_error_lists_the_cases_if_none_is_chosen(two_runs, patterns, frameworks):
-    with pytest.raises(InputError) as caught:
-        read_rows(patterns, frameworks)
-    assert_problem(caught.value, file=RESULTS, says=(CASE_1, CASE_2))
 
 
 def test_only_a_run_that_changed_is_read_again(two_runs):
@@ -205,15 +187,6 @@ def test_run_whose_summary_cannot_be_read_is_read_again(two_runs, damage):
     assert read_run_cache(RESULTS).read_runs == 0
 
 
-def test_summary_by_other_code_is_made_anew(two_runs, monkeypatch):
-    read_run_cache(RESULTS)
-    cache.fingerprint_code.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(cache, "__version__", "another")
-        assert [read_run_cache(RESULTS).read_runs for _ in range(2)] == [2, 0]
-    cache.fingerprint_code.cache_clear()
-
-
 def test_summary_that_cannot_be_stored_does_not_hide_the_run(two_runs):
     read_run_cache(RESULTS)
     path = find_summaries()[0]
@@ -264,14 +237,6 @@ def test_folder_of_what_are_no_runs_has_no_entries_and_no_problems(home):
     assert (found.problems, len(found.entries)) == ((), 0)
 
 
-@pytest.mark.parametrize("is_file", [False, True])
-def test_folder_that_is_none_is_an_error(home, is_file):
-    if is_file:
-        RESULTS.touch()
-    with pytest.raises(InputError, match=r"^results: .*(Not a directory|No such file)"):
-        read_run_cache(RESULTS)
-
-
 def write_manifest(text):
     return lambda path: (path / MANIFEST_FILE).write_text(text, encoding="utf-8")
 
@@ -307,24 +272,19 @@ def test_broken_run_is_named_once_and_hides_no_other(two_runs, damage):
         assert {Path(run_dir) for run_dir in found.entries.run_dir} == {two_runs[0]}
 
 
-def test_broken_record_is_a_problem_of_its_case_only(two_runs):
+@pytest.mark.parametrize(
+    "spoil", [lambda path: path.write_bytes(b"{"), lambda path: path.symlink_to(path.name)]
+)
+def test_broken_record_is_a_problem_of_its_case_only(two_runs, spoil):
     run = open_run(two_runs[1])
     for task in run.read_all_tasks():
         if task.case_id == CASE_1:
-            (find_start_dir(run, task) / "record.json").write_bytes(b"{")
-    points = list_points()
-    assert points[1].median is None
-    assert "broken record" in points[1].problem
+            path = find_start_dir(run, task) / "record.json"
+            path.unlink()
+            spoil(path)
+    point = list_points()[1]
+    assert (point.median, "broken record" in point.problem) == (None, True)
     assert [point.state for point in list_points(CASE_2)] == ["", ""]
-
-
-def test_records_that_are_links_in_a_circle_are_a_problem_of_their_case(two_runs):
-    run = open_run(two_runs[1])
-    for task in run.read_all_tasks():
-        path = find_start_dir(run, task) / "record.json"
-        path.unlink()
-        path.symlink_to("record.json")
-    assert list_points()[1].median is None
     assert read_run_cache(RESULTS).problems == ()
 
 

@@ -88,23 +88,18 @@ def test_each_node_has_its_verdict_and_the_bad_ones_come_first():
         guard_nodes([judged])
 
 
-@pytest.mark.parametrize("problem", [NOT_SUBMITTED, NO_RECORD_YET])
-def test_node_that_ran_nothing_is_not_called_bad(problem):
-    judged = judge(problems={"n1": problem})
+def test_node_that_ran_nothing_is_not_called_bad():
+    judged = judge(problems={"n1": NOT_SUBMITTED})
     assert get_verdicts(judged)["n1"] == "not measured"
     with pytest.raises(CasesFailedError, match="n1"):
         guard_nodes([judged])
 
 
-def test_node_whose_job_was_cancelled_is_not_called_failed():
+def test_node_with_a_failed_repeat_is_failed_unless_its_job_was_cancelled():
     cancelled = Outcome("case", 1, None, "failed: terminated: CANCELLED", is_cancelled=True)
     assert decide_verdict([cancelled], [], [], 0.02)[0] == "not measured"
     failed = Outcome("case", 1, None, "failed: the script printed: CANCELLED")
-    assert decide_verdict([failed], [], [], 0.02)[0] == "failed"
-
-
-def test_slow_node_with_a_failed_repeat_is_failed():
-    failed, slow = Outcome("case", 1, None, "failed: x"), NodeEffect(0.9, 0.8, 0.95, 0.001)
+    slow = NodeEffect(0.9, 0.8, 0.95, 0.001)
     assert decide_verdict([failed], [slow], ["throughput"], 0.02)[0] == "failed"
 
 
@@ -119,7 +114,7 @@ def test_node_that_seems_slow_is_undecided_with_the_blocks_that_would_decide():
         guard_nodes([judged])
 
 
-def test_json_has_each_figure_and_no_nan():
+def test_json_has_each_figure():
     told = serialize_nodes([judge({"n2": 0.9})], [], {})
     (_, slow, *_) = told["nodes"]
     assert slow["run_id"] == make_manifest().run_id
@@ -137,13 +132,6 @@ def test_nodes_are_compared_with_those_of_their_kind():
     assert (found["n3"], found["n8"]) == ("slow", "undecided")
     (reason,) = judged.nodes.reason[judged.nodes.node == "n8"]
     assert "L4" in reason
-
-
-def test_reason_of_a_node_without_a_recorded_kind_says_so():
-    facts = {node: {"gpu_models": "A100" if node < "n5" else "H100"} for node in NODES[:7]}
-    judged = judge({"n8": 0.3}, facts=facts)
-    (reason,) = judged.nodes.reason[judged.nodes.node == "n8"]
-    assert reason.endswith("not recorded")
 
 
 @pytest.mark.parametrize("hour", [12, 13])
@@ -177,7 +165,7 @@ def test_slow_node_of_a_run_that_is_no_sweep_is_found_by_its_ranks():
 
 DETERMINISTIC = {node: {"env.DLPERF_SLURM_DETERMINISTIC": "1"} for node in NODES}
 NEXT = 1.0000000000000002
-OLD_DRIVER = {"gpu_driver": "550"}
+OLD_DRIVER = {**DETERMINISTIC, "n2": {**DETERMINISTIC["n2"], "gpu_driver": "550"}}
 
 
 @pytest.mark.parametrize(
@@ -187,27 +175,11 @@ OLD_DRIVER = {"gpu_driver": "550"}
         # by the last bit, in each block
         ({"n2": [NEXT, 3.0, 4.0, 5.0]}, DETERMINISTIC, {"n2": "computes differently"}, "7 of 8"),
         ({"n2": [1.0, NEXT, 1.0, 1.0]}, DETERMINISTIC, {"n2": "undecided"}, "7 of 8"),
-        (
-            {"n2": [NEXT] * 4, "n3": [NEXT] * 4},
-            DETERMINISTIC,
-            {"n2": "computes differently", "n3": "computes differently"},
-            "6 of 8",
-        ),
         # without deterministic kernels, a majority, or equal software nothing is said of a node
         ({"n2": [NEXT] * 4}, {}, {}, ""),
         ({node: [NEXT] * 4 for node in NODES[:4]}, DETERMINISTIC, {}, "not compared"),
-        (
-            {node: [1.0, NEXT, 1.0, 2.0] for node in NODES[:5]},
-            DETERMINISTIC,
-            {},
-            "are not deterministic",
-        ),
-        (
-            {"n2": [NEXT] * 4},
-            {**DETERMINISTIC, "n2": {**DETERMINISTIC["n2"], **OLD_DRIVER}},
-            {},
-            "n2: losses and weights not compared bitwise: fewer than 3 nodes",
-        ),
+        ({n: [1.0, NEXT, 1.0, 2.0] for n in NODES[:5]}, DETERMINISTIC, {}, "not deterministic"),
+        ({"n2": [NEXT] * 4}, OLD_DRIVER, {}, "not compared bitwise: fewer than 3 nodes"),
     ],
 )
 def test_node_whose_losses_differ_in_a_bit_is_named(losses, facts, verdicts, note):
@@ -218,8 +190,7 @@ def test_node_whose_losses_differ_in_a_bit_is_named(losses, facts, verdicts, not
     (table,) = tabulate_nodes(judged)[:1]
     assert note in table.caption
     told = serialize_nodes([judged], [], {})["bit_notes"]
-    assert [one["note"] for one in told] == [*judged.bit_notes]
-    assert {one["run_id"] for one in told} <= {judged.manifest.run_id}
+    assert told == [{"run_id": judged.manifest.run_id, "note": n} for n in judged.bit_notes]
     if "computes differently" in verdicts.values():
         with pytest.raises(BadNodesError, match="n2"):
             guard_nodes([judged])

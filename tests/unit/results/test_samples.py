@@ -15,11 +15,6 @@ def list_samples(outcomes, quantity="samples_per_s"):
     return analyze([outcomes]).samples.xs(quantity, level="quantity").tolist()
 
 
-def test_each_repeat_is_a_sample_where_there_are_no_blocks():
-    outcomes = make_outcomes(make_planned_case(repeats=3), [3.0, 1.0, 2.0])
-    assert list_samples(outcomes) == pytest.approx([3.0, 1.0, 2.0])
-
-
 def test_sample_of_a_block_is_the_median_of_its_repeats():
     # neighbours are in different blocks: 1, 3, 9 and 2, 8, 8
     rates = [1.0, 2.0, 3.0, 8.0, 9.0, 8.0]
@@ -30,16 +25,6 @@ def test_sample_of_a_block_is_the_median_of_its_repeats():
 def test_failed_repeat_is_no_sample():
     outcomes = make_outcomes(make_planned_case(repeats=2), [1.0], ["failed: x"])
     assert list_samples(outcomes) == pytest.approx([1.0])
-
-
-def test_percentile_of_too_few_batches_has_one_sample_of_all_repeats_or_none():
-    # 2 repeats of 60 batches: the 90th percentile takes 100, the 99th 1000
-    planned = make_planned_case(mode="infer", repeats=2)
-    outcomes = make_outcomes(planned, [8.0, 8.0], batch_seconds=[0.1] * 60)
-    assert list_samples(outcomes, "latency_p90_seconds") == pytest.approx([0.1])
-    assert list_samples(outcomes, "latency_p50_seconds") == pytest.approx([0.1, 0.1])
-    with pytest.raises(KeyError):
-        list_samples(outcomes, "latency_p99_seconds")
 
 
 @pytest.mark.parametrize(("batches", "samples"), [(99, 1), (100, 2)])

@@ -15,7 +15,7 @@ from builders import (
     make_record,
     read_csv,
 )
-from outcome_builders import PHASE_SECONDS, make_started_case, make_telemetry
+from outcome_builders import PHASE_SECONDS, change_outcomes, make_started_case, make_telemetry
 from report_values import (
     find_tables,
     list_rows,
@@ -27,9 +27,8 @@ from report_values import (
 )
 from support.problems import assert_problem
 
-from dlperf_slurm.contract.phases import FIRST_STEP, FRAMEWORK, LOOK
+from dlperf_slurm.contract.phases import FIRST_STEP, LOOK
 from dlperf_slurm.contract.record import HOST, NODE, DeviceState, Epoch
-from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
@@ -43,26 +42,18 @@ SHAPES = {"1n2g": (1, 2), "1n4g": (1, 4), "2n2g": (2, 2), "4n2g": (4, 2)}
 def make_rank_case(topology, repeats, hosts=None, **changes) -> CaseOutcomes:
     """Make a case whose repeats have these step times [ranks][steps], ranks in order of hosts."""
     nodes, devices = SHAPES[topology]
-    planned = make_planned_case(topology, repeats=len(repeats), **changes)
-    outcomes = make_outcomes(planned, [100.0] * len(repeats)).outcomes
     hosts = hosts or [[f"node{n + 1}" for n in range(nodes)]] * len(repeats)
-    return CaseOutcomes(
-        planned,
-        tuple(
-            dataclasses.replace(
-                outcome,
-                record=dataclasses.replace(
-                    outcome.record,
-                    ranks=tuple(
-                        make_rank(rank, host=names[rank // devices], local_rank=rank % devices)
-                        for rank in range(nodes * devices)
-                    ),
-                ),
-                rank_step_seconds=numpy.array(seconds, dtype=float),
-            )
-            for outcome, seconds, names in zip(outcomes, repeats, hosts)
-        ),
-    )
+
+    def list_changes(outcome):
+        names, seconds = hosts[outcome.repeat - 1], repeats[outcome.repeat - 1]
+        ranks = tuple(
+            make_rank(rank, host=names[rank // devices], local_rank=rank % devices)
+            for rank in range(nodes * devices)
+        )
+        return {"rank_step_seconds": numpy.array(seconds, float), "record": {"ranks": ranks}}
+
+    planned = make_planned_case(topology, repeats=len(repeats), **changes)
+    return change_outcomes(make_outcomes(planned, [100.0] * len(repeats)), list_changes)
 
 
 def list_devices(*cases: CaseOutcomes):
@@ -103,13 +94,9 @@ def test_imbalance_and_waiting_are_of_the_slowest_rank(repeats, imbalance, waiti
 def test_percentiles_are_those_of_the_steps_of_all_repeats():
     # rank 0: 1, 2, 3 and 4, 5; median 3, 90 % at 4.6, 99 % at 4.96
     repeats = [[[1, 2, 3]] + [[0, 0, 0]] * 3, [[4, 5]] + [[0, 0]] * 3]
-    assert read_steps(list_devices(make_rank_case("1n4g", repeats))[0]) == pytest.approx(
-        (3, 4.6, 4.96, 5)
-    )
-
-
-def read_steps(device) -> tuple[float, ...]:
-    return tuple(getattr(device, f"p{percent}_seconds") for percent in STEP_PERCENTILES)
+    device = list_devices(make_rank_case("1n4g", repeats))[0]
+    found = [getattr(device, f"p{percent}_seconds") for percent in STEP_PERCENTILES]
+    assert found == pytest.approx([3, 4.6, 4.96, 5])
 
 
 def test_device_is_followed_over_the_hosts_of_its_repeats():
@@ -118,19 +105,6 @@ def test_device_is_followed_over_the_hosts_of_its_repeats():
     assert (slowest.host, slowest.ranks, slowest.slowest_repeats) == ("c", "3", 1)
     # as rank 3 it took 3 medians, as rank 1 it took one
     assert (second.host, second.ranks, second.slowness) == ("b", "1 3", 2)
-
-
-def test_inference_waits_for_nobody():
-    (row,) = list_rows(make_rank_case("1n2g", [[[1], [2]]], mode="infer"))
-    assert row.waiting_share is None
-
-
-@pytest.mark.parametrize("seconds", [None, numpy.array([[1.0, 2.0]])])
-def test_case_without_step_times_of_several_ranks_has_no_row(seconds):
-    outcomes = make_outcomes(make_planned_case(), [100.0]).outcomes
-    timed = dataclasses.replace(outcomes[0], rank_step_seconds=seconds)
-    case = CaseOutcomes(make_planned_case(), (timed,))
-    assert find_tables(summarize(make_manifest(), [case]), "ranks") == []
 
 
 def test_slow_device_is_named_with_the_test_that_found_it():
@@ -239,10 +213,6 @@ def make_resource_row(*telemetry, **changes):
     return row
 
 
-def make_tables(*cases) -> list[Table]:
-    return find_tables(summarize(make_manifest(), cases), "resources")
-
-
 def list_footnotes(*telemetry, **changes):
     summary = summarize(make_manifest(), [make_outcomes_of(*telemetry, **changes)])
     (table,) = find_tables(summary, "resources")
@@ -293,13 +263,12 @@ def test_power_of_a_training_with_validations_tells_nothing_of_samples_per_joule
 
 
 def test_peak_memory_is_the_most_of_any_rank_in_any_repeat():
-    outcomes = make_outcomes_of(GPUS, GPUS, GPUS)
-    first = outcomes.outcomes[0]
-    one, other = first.record.ranks
-    ranks = (one, dataclasses.replace(other, peak_memory_bytes=2**30))
-    most = dataclasses.replace(first, record=dataclasses.replace(first.record, ranks=ranks))
-    (row,) = list_rows(dataclasses.replace(outcomes, outcomes=(most, *outcomes.outcomes[1:])))
-    assert row.peak_memory_bytes == 2**30
+    first, second = make_record(make_case()).ranks
+    ranks = ((first, dataclasses.replace(second, peak_memory_bytes=2**30)), (first, second))
+    case = change_outcomes(
+        make_outcomes_of(GPUS, GPUS), lambda one: {"record": {"ranks": ranks[one.repeat]}}
+    )
+    assert list_rows(case)[0].peak_memory_bytes == 2**30
 
 
 def test_what_held_clocks_down_is_named_with_the_devices():
@@ -337,35 +306,33 @@ def test_error_counters_that_grew_are_summed_over_repeats_by_device():
     assert_problem(text, says=("PCIe replays by 6 (node1 device 1)", "link_downed by 1 (node1)"))
 
 
-def test_window_shorter_than_what_drivers_average_is_noted():
-    ranks = make_record(make_case(), 0.4).ranks
-    (text,) = list_footnotes(GPUS, ranks=ranks)
-    assert "the measured steps, which lasted 0.40 s" in text
+RANKS = make_record(make_case()).ranks
+WITHOUT_PEAK = (RANKS[0], dataclasses.replace(RANKS[1], peak_memory_bytes=0))
+DEAD_SAMPLER = {"telemetry": "node1: the sampling process died"}
 
 
-def test_sampler_that_failed_is_named_with_its_repeats():
-    (text,) = list_footnotes((), (), platform={"telemetry": "node1: the sampling process died"})
-    assert_problem(text, says=("repeat 1, 2", "node1: the sampling process died"))
-
-
-def test_peak_memory_that_is_unknown_is_noted():
-    one, other = make_record(make_case()).ranks
-    ranks = (one, dataclasses.replace(other, peak_memory_bytes=0))
-    assert list_footnotes((), ranks=ranks) == [UNKNOWN_PEAK_MEMORY]
-    assert list_footnotes((), ranks=(one, other)) == []
+@pytest.mark.parametrize(
+    ("telemetry", "changes", "says"),
+    [
+        ([GPUS], {"ranks": RANKS}, None),
+        ([GPUS], {"ranks": WITHOUT_PEAK}, UNKNOWN_PEAK_MEMORY),
+        # shorter than what drivers average
+        ([GPUS], {"ranks": make_record(make_case(), 0.4).ranks}, "steps, which lasted 0.40 s"),
+        ([(), ()], {"platform": DEAD_SAMPLER}, "repeat 1, 2: node1: the sampling process died"),
+    ],
+)
+def test_figures_that_are_unknown_or_doubtful_are_noted(telemetry, changes, says):
+    texts = list_footnotes(*telemetry, **changes)
+    assert [says in text for text in texts] == [True] * (says is not None)
 
 
 def test_table_has_one_column_per_known_figure():
-    (table,) = make_tables(make_outcomes_of(GPUS))
-    assert table.header == ("case", "peak MiB", "busy %", "W", "images/J", "MHz", "least MHz")
-    expected = ("pytorch-resnet50-1n2g-bs8-fp32", "1", "90", "600.0", "0.067", "1400", "1300")
-    assert write_rows(table) == (expected,)
-
-
-def test_table_says_unknown_where_one_case_of_several_was_not_sampled():
     other = make_outcomes(make_planned_case("1n1g"), [10.0])
-    (table,) = make_tables(make_outcomes_of(GPUS), other)
-    assert write_rows(table)[1][3:] == ("unknown",) * 4
+    (table,) = find_tables(summarize(make_manifest(), [make_outcomes_of(GPUS), other]), "resources")
+    assert table.header == ("case", "peak MiB", "busy %", "W", "images/J", "MHz", "least MHz")
+    first, second = write_rows(table)
+    assert first[1:] == ("1", "90", "600.0", "0.067", "1400", "1300")
+    assert second[3:] == ("unknown",) * 4
 
 
 def test_table_of_starts_has_medians_over_the_repeats_that_tell():
@@ -373,15 +340,6 @@ def test_table_of_starts_has_medians_over_the_repeats_that_tell():
     (table,) = find_tables(summarize(make_manifest(), [case]), "starts")
     assert write_rows(table) == (
         ("pytorch", "1n1g", "1", "57.0", "1.0", "2.0", "0.5", "5.0", "8.5", "8.0"),
-    )
-
-
-def test_columns_of_starts_are_the_phases_that_any_row_knows():
-    case = make_started_case({**PHASE_SECONDS, FRAMEWORK: 3.0}, submitted_at="")
-    (table,) = find_tables(summarize(make_manifest(), [case]), "starts")
-    assert table.header == (
-        *("framework", "topology", "cases", "script", "ranks", "look", "framework", "first step"),
-        *("script to first step", "warmup"),
     )
 
 
