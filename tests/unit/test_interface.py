@@ -17,7 +17,6 @@ from builders import (
     write_record,
 )
 from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, write_step_seconds
-from matplotlib.figure import Figure
 from report_values import list_dtypes, list_report_files
 from slurm_clients import put_clients
 from support.problems import assert_problem
@@ -125,16 +124,6 @@ def test_wrong_id_is_an_input_error_that_names_the_runs(reference, says, two_run
     with pytest.raises(dp.InputError) as caught:
         dp.open_run(reference)
     assert_problem(caught.value, key=reference if says else "", says=says)
-    RESULTS.rename("elsewhere")
-    with pytest.raises(dp.InputError) as caught:
-        dp.open_run()
-    assert_problem(caught.value, file="results", says=("no such folder",))
-
-
-def test_run_is_complete_until_a_repeat_is_missing(two_runs):
-    assert dp.open_run(two_runs[0]).is_complete
-    fail_case(two_runs[0], CASE_2)
-    assert not dp.open_run(two_runs[0]).is_complete
 
 
 # frames
@@ -161,7 +150,7 @@ def test_frame_of_cases_has_the_medians_and_is_the_callers_own(run):
     assert run.frame().samples_per_s[0] > 0
 
 
-def test_figures_of_a_failed_case_are_missing_and_can_be_drawn(two_runs):
+def test_figures_of_a_failed_case_are_missing(two_runs):
     fail_case(two_runs[0], CASE_2)
     run = dp.open_run(two_runs[0])
     cases = run.frame()
@@ -170,10 +159,8 @@ def test_figures_of_a_failed_case_are_missing_and_can_be_drawn(two_runs):
     assert cases.set_index("case_id").problem[CASE_2] == "failed"
     repeats = run.frame("repeats")
     assert repeats[repeats.case_id == CASE_2].status.tolist() == ["failed"] * 7
+    assert str(repeats.started_at[0]) == "2024-05-01 12:00:00+00:00"
     assert CASE_2 not in set(run.frame("steps").case_id)
-    axes = Figure().subplots()
-    axes.errorbar(cases.samples_per_s, cases.interval_low, cases.interval_high)
-    assert axes.dataLim.x0 == RATE_1
 
 
 def test_every_column_is_described():
@@ -246,12 +233,6 @@ def test_report_sets_published_figures_beside(run):
     folder = run.report(against=["dlperf"], plots="none")
     assert added in (folder / "report-against-dlperf.md").read_text(encoding="utf-8")
     assert not (folder / "report.md").exists()
-
-
-@pytest.mark.integration
-def test_report_of_an_incomplete_run_is_written(two_runs):
-    fail_case(two_runs[0], CASE_2)
-    assert (dp.open_run(two_runs[0]).report(plots="none") / "report-plots-none.html").is_file()
 
 
 @pytest.mark.parametrize(
@@ -328,12 +309,6 @@ def test_history_is_a_frame_of_runs(two_runs):
         assert next(csv.reader(file)) == frame.columns.tolist()
 
 
-def test_times_of_a_repeat_are_times_in_utc(run):
-    repeats = run.frame("repeats")
-    assert str(repeats.started_at[0]) == "2024-05-01 12:00:00+00:00"
-    assert (repeats.ended_at >= repeats.started_at).all()
-
-
 def test_history_is_of_the_selected_cases(two_runs):
     history = dp.open_history(case=["1n2g"], framework=["pytorch"])
     assert set(history.frame().case_id) == {CASE_2}
@@ -345,12 +320,6 @@ def test_history_is_of_the_selected_cases(two_runs):
             dp.open_history(**options)
     with pytest.raises(dp.InputError, match=r"^nowhere: cannot be read"):
         dp.open_history("nowhere")
-
-
-def test_history_names_what_it_left_out(two_runs):
-    (two_runs[0] / "manifest.json").unlink()
-    (problem,) = dp.open_history().problems
-    assert_problem(problem, file=two_runs[0], says=("manifest.json",))
 
 
 def test_frozen_code_of_a_run_can_be_imported_without_the_interface(small_run):

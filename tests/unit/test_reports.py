@@ -8,7 +8,7 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import summarize, write_report, write_rows
 
-from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.cells import Cell
 from dlperf_slurm.reports.formats.markdown import escape_markdown
 from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.reports.summarize import Summary
@@ -42,15 +42,6 @@ def refuse_constant(text: str) -> float:
     raise AssertionError(f"{text} is not JSON")
 
 
-def read_json(summary: Summary):
-    return json.loads(write_report("json", summary), parse_constant=refuse_constant)
-
-
-def make_first_table(summary: Summary) -> Table:
-    """Of the first table of throughputs."""
-    return summary.tables[0]
-
-
 @pytest.mark.parametrize(
     ("row", "cells"),
     [
@@ -61,7 +52,7 @@ def make_first_table(summary: Summary) -> Table:
     ],
 )
 def test_cell_says_how_many_repeats_or_what_is_in_its_place(row, cells):
-    assert write_rows(make_first_table(make_summary()))[row][3:6] == cells
+    assert write_rows(make_summary().tables[0])[row][3:6] == cells
 
 
 def test_markdown_is_a_whole_document():
@@ -120,9 +111,7 @@ def test_markdown_is_a_whole_document():
 @pytest.mark.parametrize(
     ("text", "markdown"),
     [
-        ("local object <lambda>", r"local object \<lambda>"),
-        ("*Half* and __Float__", r"\*Half\* and \_\_Float\_\_"),
-        ("`x` ~y~ $z$ ^n^", r"\`x\` \~y\~ \$z\$ \^n\^"),
+        ("`x` ~y~ $z$ ^n^ *i*", r"\`x\` \~y\~ \$z\$ \^n\^ \*i\*"),
         ("C:\\node &lt; a & b", r"C:\\node \&lt; a & b"),
         ("[a](b) expected [8], got [2]", r"[a\](b) expected [8], got [2]"),
         ("parameter_server 1.00 {0.98 to 1.02} [1]", "parameter_server 1.00 {0.98 to 1.02} [1]"),
@@ -145,19 +134,16 @@ def test_markdown_escapes_all_that_users_and_errors_say():
 
 
 def test_csv_has_the_figures_in_full():
-    line = read_csv(make_summary())[1]
+    _, line, oom, *_ = read_csv(make_summary())
+    assert oom["notes"] == f"pytorch-resnet50-2n8g-bs8-fp32 repeat 1: {OOM}"
     figures = ("samples_per_s", "smallest", "largest", "speedup", "weak_scaling_efficiency")
     assert [float(line[name]) for name in figures] == pytest.approx(
         [770.0, 760.0, 780.0, 7.7, 0.9625]
     )
 
 
-def test_csv_spells_its_notes_out():
-    assert read_csv(make_summary())[2]["notes"] == f"pytorch-resnet50-2n8g-bs8-fp32 repeat 1: {OOM}"
-
-
 def test_json_has_the_figures_in_full():
-    data = read_json(make_summary())
+    data = json.loads(write_report("json", make_summary()), parse_constant=refuse_constant)
     assert (data["schema_version"], data["manifest"]["run_id"]) == (1, make_manifest().run_id)
     case = data["cases"][1]
     assert (case["samples_per_s"], case["speedup"]) == pytest.approx((770.0, 7.7))
@@ -219,15 +205,9 @@ def test_narrow_table_leaves_out_columns_from_the_right_and_names_them():
     ]
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 200])
+@pytest.mark.parametrize("width", [20, 60, 200])
 def test_no_line_is_longer_than_the_terminal_and_no_figure_is_cut(width):
     text = print_on(width, make_summary())
     assert max(map(len, text.splitlines())) <= width
     assert {"{760", "780}", "770"} <= set(text.split())
     assert "…" not in text
-
-
-def test_table_without_rows_is_printed():
-    console = PlainConsole(io.StringIO(), width=40)
-    print_table(["framework", "topology"], [], console)
-    assert console.file.getvalue().split()[:2] == ["framework", "topology"]

@@ -20,12 +20,6 @@ def list_doubts(*cases):
     return [finding.text for finding in summarize_cases(cases).findings if finding.is_warning]
 
 
-def rename_precision(outcomes, precision):
-    case_id = outcomes.case.case_id.replace("fp32", precision)
-    renamed = rename(outcomes, precision=precision)
-    return dataclasses.replace(renamed, case=dataclasses.replace(renamed.case, case_id=case_id))
-
-
 def test_best_throughput_is_named_with_its_case_and_topology():
     texts = list_texts(make_measured("jax", "1n1g", STEADY), make_measured("jax", "2n2g", STEADY))
     assert texts[0].startswith("ResNet-50 trains at 31")
@@ -38,12 +32,6 @@ def test_best_throughput_has_the_digits_of_its_table():
     (table,) = [t for t in summary.tables if t.title.startswith("ResNet-50: fp32")]
     figure = table.rows[0][2].text
     assert summary.findings[0].text.startswith(f"ResNet-50 trains at {figure} images/s")
-
-
-def test_variant_that_all_cases_share_is_left_to_the_title():
-    cases = [make_measured("jax", topology, STEADY) for topology in ("1n1g", "1n2g")]
-    assert "jax, fp32" in list_texts(*[rename(case, compiler="xla") for case in cases])[0]
-    assert "jax xla, fp32" in list_texts(rename(cases[1], compiler="xla"), cases[0])[0]
 
 
 def test_efficiency_is_that_of_the_largest_topology_best_and_worst():
@@ -97,8 +85,8 @@ def test_precision_that_gains_and_one_that_loses_are_told_apart():
     faster, slower = ([factor * s for s in STEADY] for factor in (0.5, 2))
     texts = list_texts(
         make_measured("jax", "1n1g", STEADY),
-        rename_precision(make_measured("jax", "1n1g", faster), "amp-bf16"),
-        rename_precision(make_measured("jax", "1n1g", slower), "amp-fp16"),
+        rename(make_measured("jax", "1n1g", faster), precision="amp-bf16"),
+        rename(make_measured("jax", "1n1g", slower), precision="amp-fp16"),
     )
     assert "amp-bf16 gains most speed" in texts[1]
     assert ": 2.00 (" in texts[1]
@@ -107,7 +95,7 @@ def test_precision_that_gains_and_one_that_loses_are_told_apart():
 
 
 def test_precision_whose_interval_holds_one_is_not_said_to_gain_or_lose():
-    same = rename_precision(make_measured("jax", "1n1g", STEADY), "amp-bf16")
+    same = rename(make_measured("jax", "1n1g", STEADY), precision="amp-bf16")
     texts = list_texts(make_measured("jax", "1n1g", STEADY), same)
     assert not any("times as fast" in text for text in texts)
 

@@ -21,11 +21,6 @@ def print_at(width, header=HEADER, rows=ROWS):
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("width", [30, 60, 80, 120, 200])
-def test_no_line_is_wider_than_the_terminal(width):
-    assert max(map(len, print_at(width).splitlines())) <= width
-
-
 @pytest.mark.parametrize("width", range(24, 60))
 def test_figures_of_a_sentence_are_not_broken(width):
     stream = io.StringIO()
@@ -66,13 +61,6 @@ def test_words_in_a_column_of_figures_are_wrapped():
     assert {*verdict.text.split()} <= {*text.split()}
 
 
-def test_columns_to_omit_first_make_room_for_the_others():
-    stream = io.StringIO()
-    console = PlainConsole(file=stream, width=80)
-    print_table(HEADER, ROWS, console, text_columns=2, omit_first=(2, 3, 5))
-    assert stream.getvalue().count("undecided [1]") == 3
-
-
 def print_run(width, frameworks, precisions, topologies):
     summary = summarize_cases(
         [
@@ -102,11 +90,6 @@ def test_four_and_48_cases_are_summed_up_on_one_screen(width):
     fastest = [line.split()[:2] for line in many if " amp-bf16 " in line and line[0] == " "]
     assert [*map(tuple, fastest)] == [(name, "amp-bf16") for name in frameworks]
     assert summary.findings[0].text[:40] in " ".join(many)
-
-
-def test_figures_and_words_are_not_broken():
-    rows = [[name, "not - a - name " * 3, *row[2:]] for name, row in zip(NAMES, ROWS)]
-    assert "not - a - name" in " ".join(print_at(80, rows=rows).split())
 
 
 @pytest.mark.parametrize(

@@ -50,12 +50,6 @@ def test_rows_have_as_many_cells_as_the_header():
         assert len(counts) == 1
 
 
-def test_row_cannot_begin_with_an_option_of_the_line_end():
-    # "\\ [1]" would be a skip of length 1
-    for line in serialize().splitlines():
-        assert not line.startswith("[")
-
-
 def test_marks_are_raised_and_their_footnotes_follow():
     text = serialize(make_measured("jax", "1n1g", [0.1, 0.1]))
     assert r"80.00{\rlap{\textsuperscript{1}}}" in text
