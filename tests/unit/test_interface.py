@@ -278,22 +278,6 @@ def test_slower_or_undecided_case_raises_when_asked(two_runs, staged):
         dp.compare(DAY_1, "20240503", fail_if_slower="3%")
 
 
-def test_messages_name_no_option_of_the_command_line(two_runs, staged):
-    add_run(staged, 3, repeats=2)
-    for ask in (
-        lambda: dp.open_run(results="nowhere"),
-        lambda: dp.compare(DAY_1, DAY_2, fail_if_slower="3"),
-        lambda: dp.compare(DAY_1, DAY_2, fail_if_slower="3%"),
-        lambda: dp.compare(DAY_1, "20240503", fail_if_slower="3%"),
-        lambda: dp.open_history(case=["none"]),
-        lambda: dp.open_history("empty"),
-    ):
-        Path("empty").mkdir(exist_ok=True)
-        with pytest.raises(dp.DlperfError) as raised:
-            ask()
-        assert "--" not in str(raised.value)
-
-
 # history
 
 

@@ -152,6 +152,12 @@ def test_table_without_a_measured_case_has_no_figure():
     assert plot_distribution("", rows, {}) is None
 
 
+def test_frameworks_on_a_topology_each_have_no_scaling_to_show():
+    rows = make_rows(make_measured("jax", "1n1g", [0.1]), make_measured("mxnet", "1n2g", [0.1]))
+    assert scaling.plot_speedup("", rows) is None
+    assert scaling.plot_efficiency("", rows) is None
+
+
 @pytest.mark.parametrize(
     ("repeats", "words"),
     [
@@ -187,6 +193,21 @@ def test_speedup_and_efficiency_have_the_tables_values_and_intervals():
     share = scaling.make_efficiency_chart(rows).series[0].points[1]
     assert share.y == pytest.approx(100 * case.weak_scaling_efficiency)
     assert share.high == pytest.approx(100 * case.weak_scaling_efficiency_high)
+
+
+def test_topologies_of_as_many_devices_stand_beside_each_other():
+    cases = [make_measured("jax", topology, [0.1]) for topology in ("1n1g", "1n2g", "2n1g")]
+    ticks = scaling.make_throughput_chart(make_rows(*cases)).ticks
+    assert ticks == ((1.0, "1\n1n1g"), (2.0, "2\n1n2g"), (3.0, "2\n2n1g"))
+
+
+def test_many_frameworks_get_a_panel_each():
+    names = ("jax", "mxnet", "oneflow", "paddle", "pytorch")
+    cases = [make_measured(n, t, [0.1, 0.11]) for n in names for t in ("1n1g", "1n2g")]
+    with use_style():
+        figure = draw_chart(scaling.make_throughput_chart(make_rows(*cases)))
+    shown = [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
+    assert tuple(shown) == names
 
 
 def test_nothing_lies_outside_its_axes():

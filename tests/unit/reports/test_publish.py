@@ -138,3 +138,9 @@ def test_folder_of_other_files_is_refused_and_unchanged(two_runs, capsys):
     _, err = publish(capsys, code=2)
     assert_problem(err, file=str(SITE))
     assert [path.name for path in SITE.iterdir()] == ["index.html"]
+
+
+def test_folder_without_runs_is_an_error(home, capsys):
+    RESULTS.mkdir()
+    assert_problem(publish(capsys, code=2)[1], file=str(RESULTS))
+    assert not SITE.exists()

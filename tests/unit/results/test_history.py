@@ -153,14 +153,6 @@ def test_run_with_a_record_more_or_less_is_read_again(two_runs):
         assert [read_run_cache(RESULTS).read_runs for _ in range(2)] == [1, 0]
 
 
-def test_moved_results_folder_is_read_again(two_runs):
-    read_run_cache(RESULTS)
-    RESULTS.rename("archive")
-    moved = read_run_cache(Path("archive"))
-    assert moved.read_runs == 2
-    assert {Path(run_dir).parent.name for run_dir in moved.entries.run_dir} == {"archive"}
-
-
 def test_summaries_are_for_their_user_alone(two_runs):
     before = os.umask(0)
     try:

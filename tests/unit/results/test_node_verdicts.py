@@ -134,6 +134,13 @@ def test_nodes_are_compared_with_those_of_their_kind():
     assert "L4" in reason
 
 
+def test_reason_of_a_node_without_a_recorded_kind_says_so():
+    facts = {node: {"gpu_models": "A100" if node < "n5" else "H100"} for node in NODES[:7]}
+    judged = judge({"n8": 0.3}, facts=facts)
+    (reason,) = judged.nodes.reason[judged.nodes.node == "n8"]
+    assert reason.endswith("not recorded")
+
+
 @pytest.mark.parametrize("hour", [12, 13])
 def test_slow_node_that_was_measured_at_another_time_may_be_a_drift(hour):
     hours = dict.fromkeys(("n4", "n6", "n8"), 13)

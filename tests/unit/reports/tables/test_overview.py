@@ -141,3 +141,12 @@ def test_axis_begins_at_half_of_the_ideal_where_all_is_above():
 )
 def test_digits_are_written_without_an_exponent(value, text):
     assert write_digits(value) == text
+
+
+def test_batch_sizes_are_a_column_where_rows_differ_in_them():
+    cases = [
+        rename(make_measured("jax", "1n1g", STEADY), batch_size_per_device=size) for size in (8, 16)
+    ]
+    table = tabulate_overview(make_overview(*cases))
+    assert table.header[:2] == ("framework", "batch size")
+    assert [row[1].text for row in table.rows] == ["8", "16"]

@@ -138,6 +138,12 @@ def test_nvidias_layout_has_its_columns_of_accuracy_and_time_to_train():
     assert row[6:] == ("77.100", "77.200", "77.500", "77.400")
 
 
+def test_nvidias_layout_of_one_seed_has_no_deviations():
+    (table,) = lay_out(make_case([0.7], 90.0))
+    assert write_rows(table) == (("1", "70.000", "1.50"),)
+    assert "times in minutes" in table.caption
+
+
 def test_csv_has_the_accuracies():
     cases = [make_case([0.75, 0.77, 0.79], seconds=90.0, target=0.76)]
     (line,) = read_csv(summarize(make_manifest(), cases))
@@ -270,6 +276,11 @@ def test_table_of_a_decoder_has_tokens_beside_sequences(mode):
     # 101 x 128 = 12928, of which repeats between 100 and 102 know four digits
     assert row[place].text == "12930"
     assert row[place + 1].text.startswith("101")
+
+
+@pytest.mark.parametrize("model", ["bert", "vit"])
+def test_table_of_another_model_has_none(model):
+    assert "tokens/s" not in find_table(make_token_case(model)).header
 
 
 def test_tokens_of_somebody_elses_log_are_not_known():
