@@ -36,8 +36,6 @@ _OF_THROUGHPUT = (
     "convolutions of the model's definition, forward and backward, divided by the time of the "
     "slowest rank."
 )
-
-
 _WITHIN_ONE = (
     "The repeats of a case ran close in time, in one array job: intervals cover the variation "
     "within this job, not between nodes or days (see protocol.blocks)."
@@ -168,7 +166,6 @@ def _make_tables(
     results: Results, marks: FootnoteMarks, against: Sequence[Table]
 ) -> tuple[Table, ...]:
     """Make all tables in the order of a report; `against` come before those of machines."""
-
     throughputs = [*tabulate(training.THROUGHPUT, results, marks)]
     _check_rows_differ(throughputs)
     precisions = [

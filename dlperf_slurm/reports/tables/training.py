@@ -85,7 +85,7 @@ def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
         ShownColumn(
             "tflops_per_device", f"{prefix}FLOP/s per device", ScaledFormat(factor=factor, digits=3)
         ),
-        *map(ShownColumn, _find_limits(rows)),
+        *map(ShownColumn, find_known(rows, *LIMITS)),
     ]
 
 
@@ -128,13 +128,8 @@ def describe_scaling(rows: "DataFrame") -> str:
 
 
 def explain_limits(rows: "DataFrame") -> list[str]:
-    """Return a sentence for each column of LIMITS that has a value in a measured case."""
-    return [LIMITS[name] for name in _find_limits(rows)]
-
-
-def _find_limits(rows: "DataFrame") -> list[str]:
-    """Return the names of those columns of LIMITS that have a value in a measured case."""
-    return find_known(rows[rows.repeats_measured > 0], *LIMITS)
+    """Return a sentence for each column of LIMITS that has a value in any case."""
+    return [LIMITS[name] for name in find_known(rows, *LIMITS)]
 
 
 THROUGHPUT = TableSpec(
