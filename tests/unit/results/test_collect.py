@@ -130,16 +130,21 @@ def test_missing_record_of_a_submitted_task_may_still_come(staged_run):
 
 
 @pytest.mark.parametrize(
-    ("error", "problem"),
-    [(TERMINATED, "failed: terminated: TIMEOUT"), ("ValueError", "failed: terminated")],
+    ("error", "state", "problem"),
+    [
+        (TERMINATED, "TIMEOUT", "failed: terminated: TIMEOUT"),
+        (TERMINATED, "CANCELLED", "failed: terminated: CANCELLED"),
+        ("ValueError", "TIMEOUT", "failed: terminated"),
+    ],
 )
-def test_terminated_ranks_have_the_state_of_their_job(staged_run, error, problem):
+def test_terminated_ranks_have_the_state_of_their_job(staged_run, error, state, problem):
     task = find_task(staged_run, "1n2g")
     record = make_failed_record(read_case(staged_run, task), reason="terminated")
     failures = tuple(dataclasses.replace(one, error=error) for one in record.failures)
     write_record(staged_run, task, dataclasses.replace(record, failures=failures))
-    journal(staged_run, STATE, array_task_id=task.array_task_id, state="TIMEOUT")
-    assert collect_one(staged_run).problem == problem
+    journal(staged_run, STATE, array_task_id=task.array_task_id, state=state)
+    outcome = collect_one(staged_run)
+    assert (outcome.problem, outcome.is_cancelled) == (problem, state == "CANCELLED")
 
 
 def test_missing_record_has_the_last_state_that_was_seen_of_its_own_task(staged_run):

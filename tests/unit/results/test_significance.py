@@ -14,6 +14,7 @@ from dlperf_slurm.results.significance import (
     UNDECIDED,
     decide,
 )
+from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 
 
 def draw(generator, noise, factor=1.0):
@@ -98,3 +99,12 @@ def test_pair_with_too_few_values_in_one_sample_is_undecided():
     pair = draw(generator, 0.01), draw(generator, 0.01)[:5]
     (verdict,) = decide([pair], None, DEFAULT_MARGIN)
     assert (verdict.verdict, verdict.p_value) == (UNDECIDED, None)
+
+
+@pytest.mark.integration
+def test_beyond_the_limit_is_where_the_whole_interval_lies_below_it():
+    generator = random.Random(2024)
+    for _ in range(200):
+        first, second = draw(generator, 0.01), draw(generator, 0.01, 0.955)
+        is_below = compute_ratio_interval(first, second).high < 0.97
+        assert decide_one(first, second, 0.03).is_beyond_limit is is_below
