@@ -103,3 +103,10 @@ def test_four_and_48_cases_are_summed_up_on_one_screen(width):
 )
 def test_folder_that_all_logs_lie_below(paths, folder):
     assert _find_common_folder(paths) == folder
+
+
+def test_columns_to_omit_first_make_room_for_the_others():
+    stream = io.StringIO()
+    console = PlainConsole(file=stream, width=80)
+    print_table(HEADER, ROWS, console, text_columns=2, omit_first=(2, 3, 5))
+    assert stream.getvalue().count("undecided [1]") == 3

@@ -22,6 +22,7 @@ from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.reports.plots.between_runs import draw_timelines
+from dlperf_slurm.results import cache
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.history.run_cache import read_run_cache
 from dlperf_slurm.results.history.timeline import drop_copies, make_history, read_history
@@ -327,3 +328,12 @@ def test_hostile_text_in_a_record_is_kept_without_control_characters(staged, hom
     add_run(staged, 1, versions={"torch": title})
     for _ in range(2):
         assert json.loads(read_run_cache(RESULTS).entries.versions[0]) == {"torch": [kept]}
+
+
+def test_summary_by_other_code_is_made_anew(two_runs, monkeypatch):
+    read_run_cache(RESULTS)
+    cache.fingerprint_code.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "__version__", "another")
+        assert [read_run_cache(RESULTS).read_runs for _ in range(2)] == [2, 0]
+    cache.fingerprint_code.cache_clear()

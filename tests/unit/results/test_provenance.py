@@ -12,6 +12,7 @@ from dlperf_slurm.contract.record import HostPlatform
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.provenance import (
+    MAX_VALUE_CHARACTERS,
     NOT_COMPARED,
     describe_isolation,
 )
@@ -147,3 +148,10 @@ def test_ranks_that_see_but_their_own_gpu_are_told(topology, device, job, told):
     ]
     texts = list(describe_isolation(records))
     assert [f"({told})" in text for text in texts] == [True] * (told is not None)
+
+
+def test_long_values_are_cut():
+    changes = [on_cpu("A" * 500), on_cpu("A" * 499 + "B"), on_cpu("A" * 500)]
+    ((text,),) = describe(make_case(changes=changes, hosts=["n1", "n2", "n1"])).values()
+    assert "A" * (MAX_VALUE_CHARACTERS + 1) not in text
+    assert f"'{'A' * MAX_VALUE_CHARACTERS}...' (n1)" in text
