@@ -34,6 +34,12 @@ def test_best_throughput_has_the_digits_of_its_table():
     assert summary.findings[0].text.startswith(f"ResNet-50 trains at {figure} images/s")
 
 
+def test_variant_that_all_cases_share_is_left_to_the_title():
+    cases = [make_measured("jax", topology, STEADY) for topology in ("1n1g", "1n2g")]
+    assert "jax, fp32" in list_texts(*[rename(case, compiler="xla") for case in cases])[0]
+    assert "jax xla, fp32" in list_texts(rename(cases[1], compiler="xla"), cases[0])[0]
+
+
 def test_efficiency_is_that_of_the_largest_topology_best_and_worst():
     slow, slower = ([factor * s for s in STEADY] for factor in (1.25, 2))
     texts = list_texts(

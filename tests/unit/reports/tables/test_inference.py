@@ -63,6 +63,11 @@ def test_percentiles_of_many_generations_are_theirs():
     assert cells["TPOT p99 ms"] == cells["ITL p99 ms"] == "99.10"
 
 
+def test_percentile_of_too_few_generations_is_not_there():
+    (cells,) = read_cells(make_generation())
+    assert {cells[f"TTFT p{percent} ms"] for percent in (95, 99)} == {"too few values"}
+
+
 def test_one_token_has_no_following_ones():
     (cells,) = read_cells(make_generation(tokens=TOKENS[:, :, :1], output_tokens=1))
     assert (cells["TTFT p50 ms"], cells["TPOT p50 ms"]) == ("20.00", "")

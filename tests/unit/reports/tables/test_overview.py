@@ -7,7 +7,12 @@ from report_values import make_measured, rename, summarize_cases
 
 from dlperf_slurm.reports.formats.page.charts import list_ratio_ticks, list_ticks
 from dlperf_slurm.reports.formats.page.overview import make_sections
-from dlperf_slurm.reports.tables.overview import make_overviews, tabulate_overview
+from dlperf_slurm.reports.tables.overview import (
+    choose_rows,
+    make_overviews,
+    tabulate_cases,
+    tabulate_overview,
+)
 from dlperf_slurm.results.number_formats import write_digits
 
 STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005, 0.1006]
@@ -74,6 +79,16 @@ def test_last_columns_are_efficiency_and_what_the_precision_brings_at_the_larges
     assert table.header[-2:] == ("efficiency at 1n2g", "speedup over fp32 at 1n2g")
     assert table.rows[0][-2].value == pytest.approx(0.8, abs=0.01)
     assert table.rows[2][-1].value == pytest.approx(2.5, abs=0.01)
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1, "TFLOP/s"), (1000, "GFLOP/s")])
+def test_operations_have_the_unit_of_their_size(factor, unit):
+    case = make_measured("jax", "1n1g", [factor * seconds for seconds in STEADY])
+    assert f"{unit} per device" in tabulate_cases(make_overview(case)).header
+
+
+def test_fastest_row_of_each_framework_comes_before_faster_ones_of_another():
+    assert [row.label for row in choose_rows(make_overview(), 2).rows] == ["mxnet", "jax"]
 
 
 def test_small_plot_has_the_efficiency_at_each_topology():
