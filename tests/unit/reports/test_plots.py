@@ -36,6 +36,7 @@ from dlperf_slurm.reports.plots.lines import (
 )
 from dlperf_slurm.reports.plots.steps import (
     CaseSteps,
+    draw_timeline,
     list_case_steps,
     list_row_names,
     plot_ranks,
@@ -138,6 +139,13 @@ def test_throughput_has_medians_with_their_intervals():
     assert (jax.points[0].low, jax.points[0].high) == (case.interval_low, case.interval_high)
 
 
+def test_throughput_of_few_repeats_has_their_range():
+    pytorch = scaling.make_throughput_chart(make_rows()).series[1]
+    # rank 1 is a thousandth slower
+    ends = pytest.approx((16 / 0.11011, 16 / 0.1001))
+    assert (pytorch.points[1].low, pytorch.points[1].high) == ends
+
+
 def test_throughput_on_one_topology_has_a_row_and_a_number_per_framework():
     cases = (make_measured("jax", "1n1g", [0.1, 0.1]), make_measured("mxnet", "1n1g", [0.2]))
     assert {"jax", "mxnet", "80", "40"} <= set(list_texts(plot_throughput(*cases)))
@@ -201,13 +209,14 @@ def test_topologies_of_as_many_devices_stand_beside_each_other():
     assert ticks == ((1.0, "1\n1n1g"), (2.0, "2\n1n2g"), (3.0, "2\n2n1g"))
 
 
-def test_many_frameworks_get_a_panel_each():
-    names = ("jax", "mxnet", "oneflow", "paddle", "pytorch")
+@pytest.mark.parametrize(("count", "titles"), [(4, 0), (5, 5)])
+def test_many_frameworks_get_a_panel_each(count, titles):
+    names = ["jax", "mxnet", "oneflow", "paddle", "pytorch"][:count]
     cases = [make_measured(n, t, [0.1, 0.11]) for n in names for t in ("1n1g", "1n2g")]
     with use_style():
         figure = draw_chart(scaling.make_throughput_chart(make_rows(*cases)))
     shown = [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
-    assert tuple(shown) == names
+    assert [*filter(None, shown)] == names[:titles]
 
 
 def test_nothing_lies_outside_its_axes():
@@ -275,6 +284,13 @@ def make_ranks_of(hosts: tuple[str, ...], steps: int = 20) -> Outcome:
     seconds = 0.1 + numpy.zeros((len(hosts), steps))
     record = make_record(ranks=tuple(make_rank(rank, host=host) for rank, host in enumerate(hosts)))
     return Outcome("case", 1, record, "", seconds)
+
+
+@pytest.mark.parametrize(("count", "keys", "bands"), [(1, 0, 0), (8, 1, 0), (9, 0, 1)])
+def test_timeline_has_a_line_and_a_key_per_rank_or_a_band_of_many(count, keys, bands):
+    with use_style():
+        figure = draw_timeline([make_ranks_of(("a",) * count)])
+    assert (len(figure.legends), len(figure.axes[0].collections)) == (keys, bands)
 
 
 def test_ranks_are_shown_of_the_middle_repeat_with_their_hosts(steps):

@@ -16,6 +16,7 @@ from report_values import (
     make_cases,
     make_measured,
     plot_cases,
+    rename,
     summarize_cases,
     write_rows,
 )
@@ -29,7 +30,7 @@ from dlperf_slurm.reports.formats.page.figures import inline_svg
 from dlperf_slurm.reports.formats.page.glossary import GLOSSARY, explain
 from dlperf_slurm.reports.formats.page.provenance import tabulate_missing
 from dlperf_slurm.reports.formats.page.reproduce import write_command
-from dlperf_slurm.reports.plots import draw_for_page
+from dlperf_slurm.reports.plots import Plot, draw_for_page
 
 pytestmark = pytest.mark.integration
 
@@ -55,6 +56,9 @@ class Document(HTMLParser):
 
     def list_values(self, name: str) -> list[str]:
         return [attributes[name] for _, attributes in self.elements if name in attributes]
+
+
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>'
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +144,15 @@ def test_repeats_that_lack_for_the_same_reason_are_one_row():
     (table,) = tabulate_missing(summarize_cases(cases).results)
     names = ", ".join(case.case.case_id for case in cases)
     assert write_rows(table) == (("failed: exit 1", "1-3", names),)
+
+
+def test_figures_of_tables_that_one_joins_say_what_each_is_about():
+    case = make_measured("jax", "1n1g", [0.1, 0.1])
+    cases = (case, rename(case, precision="amp-bf16"))
+    subjects = [f"ResNet-50: {name}, batch size 8 per device" for name in ("fp32", "amp-bf16")]
+    plots = [Plot(f"distribution-{s[11:15]}", s, "Steps", "", SVG) for s in subjects]
+    titles = re.findall("<h4>(Steps.*)</h4>", make_page(Report(summarize_cases(cases), plots)))
+    assert titles == [f"Steps: {subject}" for subject in subjects]
 
 
 def test_run_of_one_topology_has_bars_in_its_table_and_no_chart():

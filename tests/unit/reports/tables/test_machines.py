@@ -328,7 +328,10 @@ def test_figures_that_are_unknown_or_doubtful_are_noted(telemetry, changes, says
 
 def test_table_has_one_column_per_known_figure():
     other = make_outcomes(make_planned_case("1n1g"), [10.0])
-    (table,) = find_tables(summarize(make_manifest(), [make_outcomes_of(GPUS), other]), "resources")
+    # which has no row
+    failed = make_outcomes(make_planned_case("2n2g"), (), ["failed: x"])
+    cases = [make_outcomes_of(GPUS), other, failed]
+    (table,) = find_tables(summarize(make_manifest(), cases), "resources")
     assert table.header == ("case", "peak MiB", "busy %", "W", "images/J", "MHz", "least MHz")
     first, second = write_rows(table)
     assert first[1:] == ("1", "90", "600.0", "0.067", "1400", "1300")
