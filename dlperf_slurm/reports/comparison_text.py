@@ -106,11 +106,8 @@ def _describe_test(compared: RunComparison) -> str:
     """Describe the statistical test behind the verdicts, or say that too few repeats allow none."""
     if compared.test_count == 0:
         return "verdict: no case has enough repeats in both runs for a test"
-    test = (
-        "signed-rank test (Wilcoxon) of pairs"
-        if compared.is_paired
-        else ("studentised permutation test (Fligner, Policello)")
-    )
+    unpaired = "studentised permutation test (Fligner, Policello)"
+    test = "signed-rank test (Wilcoxon) of pairs" if compared.is_paired else unpaired
     return (
         f"verdict: {test}, 95 % confidence for all {compared.test_count} comparisons together "
         f"(Holm); equivalent: differs by less than {format_percent(compared.margin)} (two "

@@ -181,14 +181,8 @@ def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
         known = latest.setdefault(state.task.repeat_dir, state)
         if known is not state and state.task.attempt > known.task.attempt:
             latest[state.task.repeat_dir] = state
-    found: dict[str, str] = {}
-    if len(latest) == len(states):
-        return found
-    for state in states:
-        last = latest[state.task.repeat_dir]
-        if last is not state:
-            found[state.task.marker] = f"; retried, now {last.state}"
-    return found
+    lasts = [(state, latest[state.task.repeat_dir]) for state in states]
+    return {s.task.marker: f"; retried, now {last.state}" for s, last in lasts if last is not s}
 
 
 def describe_counts(states: Sequence[TaskState]) -> str:

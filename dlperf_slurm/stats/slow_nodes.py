@@ -161,7 +161,7 @@ class _Table:
         for node, (effect, p_value) in enumerate(zip(self.effects, adjusted)):
             if effect != effect:
                 more = LEAST_BLOCKS - int(self.blocks[node])
-                effects.append(NodeEffect(nan, nan, nan, p_value, max(1, more)))
+                effects.append(NodeEffect(nan, nan, nan, p_value, more))
                 continue
             low, high = (exp(effect - quantile) for quantile in self.quantiles[node][::-1])
             one = NodeEffect(exp(effect), low, high, p_value)

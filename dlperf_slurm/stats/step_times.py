@@ -53,10 +53,7 @@ def list_stalls(step_seconds: Sequence[float]) -> list[int]:
 
     They took over STALL_FACTOR times the median. Warm-up is not a stall: see `find_slow_stretch`.
     """
-    return _list_stalls(step_seconds, STALL_FACTOR * statistics.median(step_seconds))
-
-
-def _list_stalls(step_seconds: Sequence[float], limit: float) -> list[int]:
+    limit = STALL_FACTOR * statistics.median(step_seconds)
     first = _count_first_long(step_seconds, limit)
     return [i for i in range(first, len(step_seconds)) if step_seconds[i] > limit]
 
@@ -64,7 +61,7 @@ def _list_stalls(step_seconds: Sequence[float], limit: float) -> list[int]:
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
     """Count a rank's stalls; return the longest in median steps, and the share of time lost."""
     median = statistics.median(step_seconds)
-    stalled = [step_seconds[i] for i in _list_stalls(step_seconds, STALL_FACTOR * median)]
+    stalled = [step_seconds[i] for i in list_stalls(step_seconds)]
     if not stalled or median == 0:
         return Stalls(0, 0.0, 0.0)
     lost = sum(stalled) - len(stalled) * median

@@ -15,13 +15,11 @@ from dlperf_slurm.stats.median import CONFIDENCE
 _POINTS = 20_001
 
 
-def compute_tolerances(
-    medians: Sequence[Sequence[float]], confidence: float = CONFIDENCE
-) -> list[float]:
+def compute_tolerances(medians: Sequence[Sequence[float]]) -> list[float]:
     """Return by which share a further run may be slower than the mean by chance: [cases].
 
     `medians` [cases, runs] has NaN where a run did not measure a case; each case has at least two
-    runs. The bounds of all cases hold together with this confidence. The spread of a case is its
+    runs. The bounds of all cases hold together with 95 % confidence. The spread of a case is its
     own or that pooled over cases, whichever is larger. Cases that vary together, as all do on a
     slow node, count as fewer, for the degrees of freedom and for the correction (Bonferroni).
     """
@@ -37,7 +35,7 @@ def compute_tolerances(
     freedom = (runs - 1).sum() / (1 + (len(runs) - 1) * correlation)
     # effective number of tests (Nyholt, American Journal of Human Genetics 74, 2004)
     tests = 1 + (len(runs) - 1) * (1 - correlation**2)
-    quantile = find_t_quantile(1 - (1 - confidence) / tests, float(freedom))
+    quantile = find_t_quantile(1 - (1 - CONFIDENCE) / tests, float(freedom))
     spread = numpy.sqrt(numpy.maximum(squares.sum() / (runs - 1).sum(), squares / (runs - 1)))
     found: list[float] = (-numpy.expm1(-quantile * spread * numpy.sqrt(1 + 1 / runs))).tolist()
     return found

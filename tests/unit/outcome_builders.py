@@ -25,39 +25,44 @@ def scale(rates, factor):
 def make_case_outcomes(rates=RATES, number=0, changes=None, **record_changes) -> CaseOutcomes:
     """Make a case with these throughputs; `changes` are made to the case in its records."""
     planned = make_planned_case(case_id=f"case{number}", repeats=len(rates))
-    return change_records(make_outcomes(planned, rates, **record_changes), **(changes or {}))
+    return change_cases(make_outcomes(planned, rates, **record_changes), **(changes or {}))
+
+
+def change_outcomes(case, list_changes) -> CaseOutcomes:
+    """Change each outcome of a case: its record by the dict "record", itself by the other items."""
+
+    def change(outcome):
+        own = list_changes(outcome)
+        record = dataclasses.replace(outcome.record, **own.pop("record", {}))
+        return dataclasses.replace(outcome, record=record, **own)
+
+    return CaseOutcomes(case.case, tuple(map(change, case.outcomes)))
 
 
 def make_started_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOutcomes:
     """Make a case with one repeat for each of these seconds by phase; None has no phases."""
-    case = make_outcomes(make_planned_case(repeats=len(starts), **changes), [100.0] * len(starts))
-    outcomes = []
-    for outcome, seconds in zip(case.outcomes, starts):
-        phases = tuple(Phase(name, value) for name, value in (seconds or {}).items())
-        sidecars = Sidecars(NoiseReport("run", outcome.case_id, outcome.repeat, 1, (), phases))
-        record = dataclasses.replace(outcome.record, started_at="2026-01-01T00:01:00Z")
-        outcomes.append(
-            dataclasses.replace(
-                outcome, record=record, sidecars=sidecars, submitted_at=submitted_at
-            )
-        )
-    return CaseOutcomes(case.case, tuple(outcomes))
+
+    def list_changes(outcome):
+        seconds = starts[outcome.repeat - 1] or {}
+        phases = tuple(Phase(name, value) for name, value in seconds.items())
+        noise = NoiseReport("run", outcome.case_id, outcome.repeat, 1, (), phases)
+        times = {"submitted_at": submitted_at, "record": {"started_at": "2026-01-01T00:01:00Z"}}
+        return {"sidecars": Sidecars(noise), **times}
+
+    planned = make_planned_case(repeats=len(starts), **changes)
+    return change_outcomes(make_outcomes(planned, [100.0] * len(starts)), list_changes)
 
 
-def change_records(outcomes, **changes) -> CaseOutcomes:
+def change_cases(outcomes, **changes) -> CaseOutcomes:
     """Change the case in records but keep the throughputs, so that the windows change."""
 
-    def change(record):
-        case = vary(record.case, **changes)
-        samples = case.global_batch_size * case.measured_steps
-        ranks = tuple(make_rank(r.rank, window_seconds=samples / record.samples_per_s)
-                      for r in record.ranks)  # fmt: skip
-        return dataclasses.replace(record, case=case, ranks=ranks if changes else record.ranks)
+    def list_changes(outcome):
+        record, case = outcome.record, vary(outcome.record.case, **changes)
+        seconds = case.global_batch_size * case.measured_steps / record.samples_per_s
+        ranks = tuple(make_rank(rank.rank, window_seconds=seconds) for rank in record.ranks)
+        return {"record": {"case": case, "ranks": ranks if changes else record.ranks}}
 
-    return CaseOutcomes(
-        outcomes.case,
-        tuple(dataclasses.replace(o, record=change(o.record)) for o in outcomes.outcomes),
-    )
+    return change_outcomes(outcomes, list_changes)
 
 
 def make_telemetry(device=0, host="node1", **changes) -> Telemetry:

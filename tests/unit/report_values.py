@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -117,12 +116,6 @@ def make_reader(cases: Sequence[CaseOutcomes]) -> ReadRepeat:
 
 def plot_cases(cases: Sequence[CaseOutcomes], is_every_case: bool = False) -> list[Plot]:
     return plot_run(summarize_cases(cases), make_reader(cases), is_every_case)
-
-
-@cache
-def plot_made_cases() -> list[Plot]:
-    """Draw the figures of the made run that a report has by default, which takes seconds."""
-    return plot_cases(make_cases())
 
 
 def write_rows(table: Table) -> tuple[tuple[str, ...], ...]:

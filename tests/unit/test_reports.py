@@ -6,14 +6,13 @@ import re
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
-from report_values import list_rows, summarize, write_report, write_rows
+from report_values import summarize, write_report, write_rows
 
-from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.cells import Cell
 from dlperf_slurm.reports.formats.markdown import escape_markdown
 from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.terminal import print_table, print_whole_report
-from dlperf_slurm.stats.fligner_policello import compute_ratio_interval
 from dlperf_slurm.stats.median import Interval
 
 pytestmark = pytest.mark.not_in_check
@@ -43,32 +42,6 @@ def refuse_constant(text: str) -> float:
     raise AssertionError(f"{text} is not JSON")
 
 
-def read_json(summary: Summary):
-    return json.loads(write_report("json", summary), parse_constant=refuse_constant)
-
-
-def make_small_summary(samples) -> Summary:
-    case = make_outcomes(make_planned_case(repeats=len(samples)), samples)
-    return summarize(make_manifest(), [case])
-
-
-def make_first_table(summary: Summary) -> Table:
-    """Of the first table of throughputs."""
-    return summary.tables[0]
-
-
-@pytest.mark.parametrize(
-    ("samples", "cell"),
-    [
-        ([103.0, 101.0, 107.0, 102.0, 106.0, 104.0, 105.0], "104.0 (101.0 to 107.0)"),
-        ([103.0, 101.0, 107.0], "103.0 {101.0 to 107.0} [1]"),
-        ([103.0], "103.00 [1]"),
-    ],
-)
-def test_cell_has_the_median_with_its_interval_or_range(samples, cell):
-    assert write_rows(make_first_table(make_small_summary(samples)))[0][2] == cell
-
-
 @pytest.mark.parametrize(
     ("row", "cells"),
     [
@@ -79,59 +52,7 @@ def test_cell_has_the_median_with_its_interval_or_range(samples, cell):
     ],
 )
 def test_cell_says_how_many_repeats_or_what_is_in_its_place(row, cells):
-    assert write_rows(make_first_table(make_summary()))[row][3:6] == cells
-
-
-RATES_OF_ONE = [99.0, 99.5, 100.0, 100.0, 100.5, 101.0]
-RATES_OF_TWO = [180.0, 185.0, 190.0, 190.0, 195.0, 199.0]
-
-
-def make_scaling_summary() -> Summary:
-    """Two topologies with six repeats, whose ratio has the interval of these rates."""
-    return summarize(
-        make_manifest(),
-        [
-            make_outcomes(make_planned_case("1n1g", repeats=6), RATES_OF_ONE),
-            make_outcomes(make_planned_case("1n2g", repeats=6), RATES_OF_TWO),
-        ],
-    )
-
-
-def test_speedup_and_efficiency_have_their_intervals():
-    row = write_rows(make_first_table(make_scaling_summary()))[1]
-    interval = compute_ratio_interval(RATES_OF_ONE, RATES_OF_TWO)
-    low, high = interval.low, interval.high
-    assert row[3:5] == (
-        f"1.90 ({low:.2f} to {high:.2f})", f"95.0 % ({50 * low:.1f} to {50 * high:.1f})",
-    )  # fmt: skip
-
-
-def test_csv_has_the_intervals_of_ratios():
-    line = read_csv(make_scaling_summary())[1]
-    names = ("speedup_low", "speedup_high", "weak_scaling_efficiency_low")
-    interval = compute_ratio_interval(RATES_OF_ONE, RATES_OF_TWO)
-    assert [float(line[name]) for name in names] == pytest.approx(
-        [interval.low, interval.high, interval.low / 2]
-    )
-
-
-def test_achieved_work_is_that_of_the_definition_on_each_device():
-    (row,) = list_rows(make_outcomes(make_planned_case("1n2g", repeats=1), [150.0]))
-    # 8.18e9 FLOPs forward, three times that with the backward pass, on two devices
-    assert row.tflops_per_device == pytest.approx(150 * 3 * 8.18e9 / 2 / 1e12, rel=1e-3)
-
-
-def test_no_cell_is_blank_or_not_a_number():
-    cells = [cell for row in write_rows(make_first_table(make_summary())) for cell in row]
-    assert [
-        cell for cell in cells if not cell.strip() or "nan" in cell.lower() or "None" in cell
-    ] == []
-
-
-def test_every_mark_has_its_footnote():
-    summary = make_summary()
-    marks = {n for row in summary.tables[0].rows for cell in row for n in cell.notes}
-    assert marks == set(range(1, len(summary.footnotes) + 1))
+    assert write_rows(make_summary().tables[0])[row][3:6] == cells
 
 
 def test_markdown_is_a_whole_document():
@@ -190,9 +111,7 @@ def test_markdown_is_a_whole_document():
 @pytest.mark.parametrize(
     ("text", "markdown"),
     [
-        ("local object <lambda>", r"local object \<lambda>"),
-        ("*Half* and __Float__", r"\*Half\* and \_\_Float\_\_"),
-        ("`x` ~y~ $z$ ^n^", r"\`x\` \~y\~ \$z\$ \^n\^"),
+        ("`x` ~y~ $z$ ^n^ *i*", r"\`x\` \~y\~ \$z\$ \^n\^ \*i\*"),
         ("C:\\node &lt; a & b", r"C:\\node \&lt; a & b"),
         ("[a](b) expected [8], got [2]", r"[a\](b) expected [8], got [2]"),
         ("parameter_server 1.00 {0.98 to 1.02} [1]", "parameter_server 1.00 {0.98 to 1.02} [1]"),
@@ -214,33 +133,17 @@ def test_markdown_escapes_all_that_users_and_errors_say():
     assert re.search(r"(?<!\\)(<b>|\*)", document) is None
 
 
-def test_csv_has_a_line_for_each_case_in_the_order_of_the_matrix():
-    summary = make_summary()
-    case_ids = [line["case_id"] for line in read_csv(summary)]
-    assert case_ids == list(summary.results.cases.case_id)
-    assert len(case_ids) == len(make_first_table(summary).rows)
-
-
 def test_csv_has_the_figures_in_full():
-    line = read_csv(make_summary())[1]
+    _, line, oom, *_ = read_csv(make_summary())
+    assert oom["notes"] == f"pytorch-resnet50-2n8g-bs8-fp32 repeat 1: {OOM}"
     figures = ("samples_per_s", "smallest", "largest", "speedup", "weak_scaling_efficiency")
     assert [float(line[name]) for name in figures] == pytest.approx(
         [770.0, 760.0, 780.0, 7.7, 0.9625]
     )
 
 
-def test_csv_has_a_figure_or_a_problem_on_each_line():
-    assert [
-        x for x in read_csv(make_summary()) if not x["samples_per_s"] and not x["problem"]
-    ] == []
-
-
-def test_csv_spells_its_notes_out():
-    assert read_csv(make_summary())[2]["notes"] == f"pytorch-resnet50-2n8g-bs8-fp32 repeat 1: {OOM}"
-
-
 def test_json_has_the_figures_in_full():
-    data = read_json(make_summary())
+    data = json.loads(write_report("json", make_summary()), parse_constant=refuse_constant)
     assert (data["schema_version"], data["manifest"]["run_id"]) == (1, make_manifest().run_id)
     case = data["cases"][1]
     assert (case["samples_per_s"], case["speedup"]) == pytest.approx((770.0, 7.7))
@@ -302,24 +205,9 @@ def test_narrow_table_leaves_out_columns_from_the_right_and_names_them():
     ]
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 200])
+@pytest.mark.parametrize("width", [20, 60, 200])
 def test_no_line_is_longer_than_the_terminal_and_no_figure_is_cut(width):
     text = print_on(width, make_summary())
     assert max(map(len, text.splitlines())) <= width
     assert {"{760", "780}", "770"} <= set(text.split())
     assert "…" not in text
-
-
-def test_table_without_rows_is_printed():
-    console = PlainConsole(io.StringIO(), width=40)
-    print_table(["framework", "topology"], [], console)
-    assert console.file.getvalue().split()[:2] == ["framework", "topology"]
-
-
-def test_latencies_of_80_columns_stay_a_table():
-    planned = make_planned_case(mode="infer", precision="amp-fp16", repeats=7)
-    outcomes = make_outcomes(planned, [1000.0 + i for i in range(7)], batch_seconds=[0.1234] * 1000)
-    lines = print_on(80, summarize(make_manifest(), [outcomes])).splitlines()
-    (row,) = [line.split() for line in lines if line.startswith(" amp-fp16 ")]
-    assert row[:2] == ["amp-fp16", "8"]
-    assert "123.40" in row

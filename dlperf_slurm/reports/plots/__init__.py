@@ -31,9 +31,8 @@ class Plot:
     """A drawn figure; `name` is the stem of its file names.
 
     `subject` is what the figure shows: the title of a table, or a case id. The caption explains
-    points and bars. `svg` is for the HTML page, which has title and caption as text; `contents` are
-    files with title and caption in the figure, for slides and papers. A figure for the page only
-    has an SVG.
+    points and bars. `svg` is for the HTML page, which has title and caption as text; the others are
+    files with both in the figure, for slides and papers, which a figure for the page only lacks.
     """
 
     name: str

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.plots import Plot, is_drawn_for_page, make_plot
-from dlperf_slurm.reports.plots.lines import is_wide_range, open_panels
+from dlperf_slurm.reports.plots.lines import is_wide_range, open_panels, show_ratios
 from dlperf_slurm.reports.plots.scaling import list_measured, list_series
 from dlperf_slurm.reports.plots.style import add_legend, mark_series
 
@@ -94,7 +94,6 @@ def _open(
     digits at which a logarithmic time axis has ticks; it is linear without them.
     """
     from matplotlib.lines import Line2D
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     figure, panels = open_panels(
         *(count, "step time, ms (left: faster)", "share of steps, %"), [name for name, _ in shown]
@@ -103,10 +102,7 @@ def _open(
     axes.set_ylim(0, 104)
     axes.set_yticks([0, 25, 50, 75, 100])
     if marks:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=marks))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        show_ratios(axes, "x", marks)
     add_legend(figure, {name: Line2D([], [], **mark_series(index)) for name, index in shown})
     return figure, panels
 

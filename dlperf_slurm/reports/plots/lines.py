@@ -64,8 +64,8 @@ class PlotSeries:
 class PlotChart:
     """Series with their axes; `ticks` are x values with their labels.
 
-    `ideal` has the points of a reference line with the label `ideal_label`. If the values are
-    percentages (`is_share`), the y axis is never logarithmic.
+    `ideal` has the points of a reference line. If the values are percentages (`is_share`), the y
+    axis is never logarithmic.
     """
 
     series: tuple[PlotSeries, ...]
@@ -73,7 +73,6 @@ class PlotChart:
     y_label: str
     ticks: tuple[tuple[float, str], ...]
     ideal: tuple[tuple[float, float], ...] = ()
-    ideal_label: str = ""
     is_share: bool = False
 
 
@@ -191,7 +190,7 @@ def _draw_ideal(axes: "Axes", chart: PlotChart) -> None:
     """Draw the reference line of a chart, if it has one."""
     if chart.ideal:
         xs, ys = zip(*chart.ideal)
-        axes.plot(xs, ys, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label=chart.ideal_label)
+        axes.plot(xs, ys, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label="ideal")
 
 
 def set_scales(axes: "Axes", chart: PlotChart) -> None:
@@ -208,17 +207,18 @@ def set_scales(axes: "Axes", chart: PlotChart) -> None:
     points = [point for series in chart.series for point in series.points]
     values = [point.y for point in points] + [y for _, y in chart.ideal]
     if is_wide_range(xs) and is_wide_range(values) and not chart.is_share:
-        show_ratios(axes)
+        show_ratios(axes, "y")
     else:
         highest = [point.high for point in points if point.high is not None]
         axes.set_ylim(0, HEADROOM * max(values + highest))
 
 
-def show_ratios(axes: "Axes") -> None:
-    """Make the y axis logarithmic, with plain numbers as tick labels."""
+def show_ratios(axes: "Axes", which: str, digits: Sequence[int] = (1, 2, 5)) -> None:
+    """Make the axis "x" or "y" logarithmic, with plain numbers as labels of ticks at `digits`."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=digits))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

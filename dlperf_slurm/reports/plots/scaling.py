@@ -162,7 +162,6 @@ def _make_chart(
         y_label=y_label,
         ticks=tuple((x, f"{t.world_size}\n{t}") for t, x in places.items()),
         ideal=ideal,
-        ideal_label="ideal" if ideal else "",
         is_share=is_share,
     )
 

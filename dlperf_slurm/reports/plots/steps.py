@@ -132,7 +132,7 @@ def draw_timeline(repeats: Sequence[Outcome]) -> "Figure":
     times = [repeat.rank_step_seconds for repeat in repeats]
     values = [1000 * float(value) for own in times for value in (own.min(), own.max())]
     if is_wide_range(values):
-        show_ratios(strips[0])
+        show_ratios(strips[0], "y")
     else:
         strips[0].set_ylim(0, HEADROOM * max(values))
     strips[-1].set_xlabel("measured step")

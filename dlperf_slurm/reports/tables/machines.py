@@ -140,11 +140,11 @@ SHOWN_SLOW_RANKS = 3
 
 def _list_spread_cases(results: Results) -> "DataFrame":
     """Return the cases with several ranks, joined with their slowest device and its host."""
-    names = {"ranks": "ranks", "host": "host", "slowest_repeats": "slowest_repeats",
-        "repeats": "repeats_of_device"}  # fmt: skip
-    devices = results.frames.devices.groupby("case_id", sort=False)[[*names]].first()
+    names = ["ranks", "host", "slowest_repeats", "repeats"]
+    devices = results.frames.devices.groupby("case_id", sort=False)[names].first()
+    devices = devices.rename(columns={"repeats": "repeats_of_device"})
     cases = results.cases[results.cases.imbalance.notna()]
-    return cases.join(devices.rename(columns=names)).assign(problem="")
+    return cases.join(devices).assign(problem="")
 
 
 RANK_SPREADS = TableSpec(

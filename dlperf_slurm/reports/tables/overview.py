@@ -152,17 +152,13 @@ def make_overviews(
         # in the order of its tables
         rows = rows.iloc[[place for part in split_rows(spec, rows) for place in part]]
         groups = rows.groupby("model", sort=False).indices.values()
-        found += [_make_overview(rows.iloc[part]) for part in sorted(groups, key=lambda g: g[0])]
-    if created_at:
-        return tuple(
-            replace(one, subject=join_subject(describe_devices(one.cases), created_at))
-            for one in found
-        )
+        parts = sorted(groups, key=lambda group: group[0])
+        found += [_make_overview(rows.iloc[part], created_at) for part in parts]
     return tuple(found)
 
 
-def _make_overview(cases: "DataFrame") -> Overview:
-    """Make the overview of cases of one model and mode."""
+def _make_overview(cases: "DataFrame", created_at: str) -> Overview:
+    """Make the overview of cases of one model and mode; `created_at` is as in `make_overviews`."""
     varying = [axis for axis in VARIANTS if cases[axis].nunique(dropna=False) > 1]
     constant = describe_variants(cases[:1], set(VARIANTS) - set(varying)).iloc[0]
     is_inference = cases["mode"].iloc[0] == INFER
@@ -177,7 +173,8 @@ def _make_overview(cases: "DataFrame") -> Overview:
     for position, (key, place) in enumerate(zip(keys, of_place)):
         found.setdefault(key, {})[place] = position
     rows = (OverviewRow(*key, tuple(map(own.get, places))) for key, own in found.items())
-    return Overview(cases, places, tuple(rows), tuple(filter(None, constant)))
+    subject = join_subject(describe_devices(cases), created_at) if created_at else ""
+    return Overview(cases, places, tuple(rows), tuple(filter(None, constant)), subject)
 
 
 def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dlperf_slurm.reports.tables import (
     ShownColumn,
     TableSpec,
     count_of,
+    find_known,
     join_sizes,
     show_label,
     show_throughput,
@@ -84,7 +85,7 @@ def show_training_figures(rows: "DataFrame") -> list[ShownColumn]:
         ShownColumn(
             "tflops_per_device", f"{prefix}FLOP/s per device", ScaledFormat(factor=factor, digits=3)
         ),
-        *map(ShownColumn, _find_limits(rows)),
+        *map(ShownColumn, find_known(rows, *LIMITS)),
     ]
 
 
@@ -127,22 +128,8 @@ def describe_scaling(rows: "DataFrame") -> str:
 
 
 def explain_limits(rows: "DataFrame") -> list[str]:
-    """Return a sentence for each column of LIMITS that has a value in a measured case.
-
-    These are upper limits of the throughput: peaks of the device, and the efficiency that the
-    all-reduce allows.
-    """
-    return [LIMITS[name] for name in _find_limits(rows)]
-
-
-def _find_limits(rows: "DataFrame") -> list[str]:
-    """Return the names of those columns of LIMITS that have a value in a measured case."""
-    counts = rows.repeats_measured.tolist()
-    return [
-        name
-        for name in LIMITS
-        if any(is_known and count for is_known, count in zip(rows[name].notna(), counts))
-    ]
+    """Return a sentence for each column of LIMITS that has a value in any case."""
+    return [LIMITS[name] for name in find_known(rows, *LIMITS)]
 
 
 THROUGHPUT = TableSpec(

@@ -51,7 +51,6 @@ def list_commands(run_a, staged, day, factor, **options):
     [
         (0.9, {}),
         (1.0, {"topologies": []}),
-        pytest.param(1.0, {}, marks=pytest.mark.slow),
         pytest.param(0.97, {}, marks=pytest.mark.slow),
         pytest.param(1.0, {"repeats": 3}, marks=pytest.mark.slow),
         pytest.param(1.0, {"topologies": ["1n1g"]}, marks=pytest.mark.slow),

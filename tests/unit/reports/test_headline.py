@@ -20,12 +20,6 @@ def list_doubts(*cases):
     return [finding.text for finding in summarize_cases(cases).findings if finding.is_warning]
 
 
-def rename_precision(outcomes, precision):
-    case_id = outcomes.case.case_id.replace("fp32", precision)
-    renamed = rename(outcomes, precision=precision)
-    return dataclasses.replace(renamed, case=dataclasses.replace(renamed.case, case_id=case_id))
-
-
 def test_best_throughput_is_named_with_its_case_and_topology():
     texts = list_texts(make_measured("jax", "1n1g", STEADY), make_measured("jax", "2n2g", STEADY))
     assert texts[0].startswith("ResNet-50 trains at 31")
@@ -69,10 +63,10 @@ def test_strong_scaling_has_a_sentence_of_its_own():
 
 def test_case_whose_interval_overlaps_with_the_fastest_is_named_beside_it():
     wide = [0.1, 0.11, 0.105, 0.107, 0.103, 0.101]
-    cases = [make_measured("jax", "1n1g", wide), make_measured("pytorch", "1n1g", wide[::-1])]
-    assert "pytorch" in list_texts(*cases)[0].partition(";")[2]
-    slow = make_measured("pytorch", "1n1g", [2 * s for s in wide])
-    assert "pytorch" not in list_texts(cases[0], slow)[0]
+    best = make_measured("jax", "1n1g", wide)
+    for factor, is_named in ((1.01, True), (2, False)):
+        other = make_measured("pytorch", "1n1g", [factor * s for s in wide])
+        assert ("pytorch" in list_texts(best, other)[0].partition(";")[2]) == is_named
 
 
 @pytest.mark.parametrize(("seconds", "is_doubted"), [(1e-6, True), (0.1, False)])
@@ -97,8 +91,8 @@ def test_precision_that_gains_and_one_that_loses_are_told_apart():
     faster, slower = ([factor * s for s in STEADY] for factor in (0.5, 2))
     texts = list_texts(
         make_measured("jax", "1n1g", STEADY),
-        rename_precision(make_measured("jax", "1n1g", faster), "amp-bf16"),
-        rename_precision(make_measured("jax", "1n1g", slower), "amp-fp16"),
+        rename(make_measured("jax", "1n1g", faster), precision="amp-bf16"),
+        rename(make_measured("jax", "1n1g", slower), precision="amp-fp16"),
     )
     assert "amp-bf16 gains most speed" in texts[1]
     assert ": 2.00 (" in texts[1]
@@ -107,25 +101,16 @@ def test_precision_that_gains_and_one_that_loses_are_told_apart():
 
 
 def test_precision_whose_interval_holds_one_is_not_said_to_gain_or_lose():
-    same = rename_precision(make_measured("jax", "1n1g", STEADY), "amp-bf16")
+    same = rename(make_measured("jax", "1n1g", STEADY), precision="amp-bf16")
     texts = list_texts(make_measured("jax", "1n1g", STEADY), same)
     assert not any("times as fast" in text for text in texts)
 
 
-def test_repeats_that_vary_are_doubtful_and_steady_ones_are_not():
-    wild = [0.1, 0.2, 0.1, 0.2, 0.15, 0.12]
-    assert list_doubts(make_measured("jax", "1n1g", STEADY)) == []
-    (doubt,) = list_doubts(
-        make_measured("jax", "1n1g", wild), make_measured("pytorch", "1n1g", STEADY)
-    )
-    assert_problem(doubt, key="Warning", says=("repeats", "1 of 2 cases"))
-    assert "jax-resnet50-1n1g-bs8-fp32" in doubt
-
-
-def test_too_few_repeats_are_doubtful():
-    (doubt,) = list_doubts(make_measured("jax", "1n1g", STEADY[:3]))
-    assert_problem(doubt, key="Warning", says=("1 of 1 case", "too few"))
-
-
-def test_run_without_a_figure_has_no_findings():
-    assert list_texts(make_measured("jax", "1n1g", [], reason="no such node")) == []
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [([0.1, 0.2, 0.1, 0.2, 0.15, 0.12], ("repeats", "jax-resnet50-")), (STEADY[:3], ("too few",))],
+)
+def test_repeats_that_vary_or_are_too_few_are_doubtful(seconds, says):
+    steady = make_measured("pytorch", "1n1g", STEADY)
+    (doubt,) = list_doubts(make_measured("jax", "1n1g", seconds), steady)
+    assert_problem(doubt, key="Warning", says=("1 of 2 cases", *says))

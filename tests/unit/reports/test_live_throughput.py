@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from builders import (
     find_task,
     make_failed_record,
@@ -73,20 +72,3 @@ def test_wait_shows_it_and_ends_with_a_summary(bin_dir, staged_run, capsys):
         r"6/6 done: 6 COMPLETED; pytorch \dn\dg fp32: .* images/s, median of 2 repeats$", lines[0]
     )
     assert len(lines) < 40
-
-
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_summary_has_sentences_then_a_table_then_the_page(staged_run, capsys, is_whole):
-    from dlperf_slurm.cli.report import ReportChoices, report_run
-
-    for topology in ("1n1g", "1n2g", "2n2g"):
-        for repeat in (1, 2):
-            measure(staged_run, topology, repeat, 1.0 + 0.001 * repeat)
-    report_run(staged_run, ReportChoices(is_whole=is_whole))
-    lines = capsys.readouterr().out.splitlines()
-    page = staged_run.path / "report" / "report.html"
-    assert (lines[-1], page.is_file()) == (f"Report: {page}", True)
-    (sentence,) = (i for i, line in enumerate(lines) if " trains at " in line)
-    first_table = next(i for i, line in enumerate(lines) if " ──" in line)
-    assert sentence < first_table
-    assert any(line.endswith(f"{staged_run.path} --all") for line in lines) == (not is_whole)

@@ -8,12 +8,11 @@ import duckdb
 import numpy
 import pytest
 from history_runs import add_run, write_step_seconds
-from outcome_builders import make_case_outcomes
+from outcome_builders import change_outcomes, make_case_outcomes
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.reports.step_files import find_step_file, write_case
-from dlperf_slurm.results.collect import CaseOutcomes
 
 pytestmark = pytest.mark.integration
 
@@ -24,12 +23,11 @@ SECONDS = numpy.array([[1.0, 2.0, 1.0, 4.0], [2.0, 1.0, 2.0, 4.0]])
 
 def add_steps(outcomes):
     """Add a second rank and step times to the repeats of a case."""
-    timed = []
-    for outcome in outcomes.outcomes:
-        ranks = (outcome.record.ranks[0], dataclasses.replace(outcome.record.ranks[0], rank=1))
-        record = dataclasses.replace(outcome.record, ranks=ranks)
-        timed.append(dataclasses.replace(outcome, record=record, rank_step_seconds=SECONDS))
-    return CaseOutcomes(outcomes.case, tuple(timed))
+    (rank,) = outcomes.records[0].ranks
+    ranks = (rank, dataclasses.replace(rank, rank=1))
+    return change_outcomes(
+        outcomes, lambda _: {"rank_step_seconds": SECONDS, "record": {"ranks": ranks}}
+    )
 
 
 def test_query_of_the_page_runs_over_the_files_of_reports(tmp_path, monkeypatch):

@@ -7,23 +7,14 @@ from dlperf_slurm.plain_text import write_duration
 from dlperf_slurm.reports.time_left import TimeLeft
 
 
-class Clock:
-    """A clock that is turned by hand."""
-
-    def __init__(self):
-        self.seconds = 1000.0
-
-    def __call__(self):
-        return self.seconds
-
-
 def describe(looks, **manifest):
     """Return the texts at each (seconds since the first one, number of ended array tasks)."""
-    clock = Clock()
-    time_left = TimeLeft(make_manifest(**{"scheduler": "local", **manifest}), clock)
+    now = [1000.0]
+    manifest = make_manifest(**{"scheduler": "local", **manifest})
+    time_left = TimeLeft(manifest, lambda: now[0])
     said = []
     for seconds, done in looks:
-        clock.seconds = 1000.0 + seconds
+        now[0] = 1000.0 + seconds
         said.append(time_left.describe(done, total=12))
     return said
 

@@ -9,12 +9,8 @@ from history_runs import RESULTS, add_run, set_manifest, stage_seven
 
 import dlperf_slurm as dp
 from dlperf_slurm.matrix.axes import AXES, make_case_id
-from dlperf_slurm.results.case_columns import CASES
-from dlperf_slurm.results.compare import COMPARISON
 from dlperf_slurm.results.history.run_cache import read_run_cache
-from dlperf_slurm.results.history.timeline import HISTORY
 
-FRAMES = {"cases": CASES, "history": HISTORY, "compare": COMPARISON}
 # of the values that are no numbers: what the columns have
 WORDS = {
     "batch_size_per_device": [(16, "16"), ("max", "max"), ("64 -> 32", "64 -> 32")],
@@ -61,15 +57,6 @@ def read_comparison(results):
 
 def read_cases(results):
     return dp.open_run(min(results.iterdir())).frame()
-
-
-@pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("axis", AXES)
-def test_axis_is_the_same_column_of_every_frame(axis, frame):
-    (of_cases,) = (column for column in CASES if column.name == axis)
-    (column,) = (column for column in FRAMES[frame] if column.name == axis)
-    names = ("name", "dtype", "unit", "meaning")
-    assert [getattr(column, name) for name in names] == [getattr(of_cases, name) for name in names]
 
 
 @pytest.mark.parametrize(

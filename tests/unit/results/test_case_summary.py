@@ -1,9 +1,7 @@
 """A summarized case has rows, and the slowest rank's step times in place of all ranks'."""
 
 import dataclasses
-import pickle
 
-import numpy
 from builders import make_rank
 from report_values import make_cases
 
@@ -19,14 +17,6 @@ def make_outcomes_of(ranks, **changes):
     record = dataclasses.replace(case.outcomes[0].record, ranks=ranks)
     outcome = dataclasses.replace(case.outcomes[0], record=record, **changes)
     return dataclasses.replace(case, outcomes=(outcome,))
-
-
-def test_summary_has_of_step_times_only_those_of_the_slowest_rank():
-    large = numpy.full((4, 100_000), 0.1)
-    ranks = tuple(make_rank(number) for number in range(4))
-    outcomes = make_outcomes_of(ranks, rank_step_seconds=large)
-    size = len(pickle.dumps(summarize_case(outcomes)))
-    assert 0 < size - large[0].nbytes < large.nbytes / 50
 
 
 def test_provenance_counts_a_host_once_a_repeat_and_names_all_its_devices():

@@ -3,12 +3,10 @@
 import dataclasses
 import math
 import re
-import shutil
 
 import numpy
 import pytest
 from builders import (
-    find_start_dir,
     find_task,
     make_failed_record,
     make_rank,
@@ -27,7 +25,7 @@ from support.problems import assert_problem
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import OUT_OF_MEMORY, TERMINATED
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
+from dlperf_slurm.jobs.journal import JOURNAL_FILE, STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.jobs.stage import stage_groups
@@ -113,9 +111,6 @@ def test_step_of_training_takes_as_long_as_on_the_slowest_rank(staged_run):
         (True, [[0.2] * 10], r"\(1, 10\), .*\(2, 10\)"),
         (True, [[0.2] * 10, [0.19] * 10], r"rank 1 .*1\.9\d* s .*window_seconds of this rank is 2"),
         (True, [[0.2] * 10, [math.nan] * 10], "NaN times"),
-        (True, [[0.2] * 10, [-0.2] * 10], "NaN times"),
-        (True, [["a"] * 10] * 2, r"\.npy .*numbers"),
-        (False, [[0.2] * 10], r"\(1, 10\), .*\(2, 10\)"),
         # which numpy would have to unpickle
         (False, [[{}] * 10] * 2, r"\.npy .*numbers"),
     ],
@@ -127,13 +122,6 @@ def test_times_that_cannot_be_those_of_the_window_are_named(
     outcome = collect_one(staged_run)
     assert outcome.record is None
     assert re.search(problem, outcome.problem)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00", b"text", None])
-def test_times_that_are_no_whole_array_are_named(staged_run, content):
-    path = write_times(staged_run, [[0.2] * 10] * 2)
-    path.write_bytes(path.read_bytes()[:-8] if content is None else content)
-    assert collect_one(staged_run).problem.startswith(f"broken record: {path.name}: ")
 
 
 def test_missing_record_of_a_submitted_task_may_still_come(staged_run):
@@ -178,24 +166,6 @@ def test_record_that_is_not_whole_is_broken(staged_run, content):
     assert_problem(collect_one(staged_run).problem, key="broken record", says=("record.json",))
 
 
-def test_record_that_is_a_folder_is_broken(staged_run):
-    (find_start_dir(staged_run, find_task(staged_run, "1n2g")) / "record.json").mkdir(parents=True)
-    assert collect_one(staged_run).problem.startswith("broken record: ")
-
-
-@pytest.mark.parametrize(
-    ("topology", "repeat", "problem"),
-    [
-        ("1n1g", 1, "case.case_id is '.*-1n1g-bs8-fp32', cases.jsonl has '.*-1n2g-bs8-fp32'; "),
-        ("1n2g", 2, "case.repeat is 2, cases.jsonl has 1"),
-    ],
-)
-def test_record_of_something_else_is_not_used(staged_run, topology, repeat, problem):
-    path = write_sound(staged_run)
-    shutil.copy(write_sound(staged_run, topology, repeat), path)
-    assert re.match(f"invalid record: cases/.*: {problem}", collect_one(staged_run).problem)
-
-
 @pytest.mark.parametrize(
     ("status", "reason", "partial_steps", "says"),
     [
@@ -218,21 +188,16 @@ def test_failed_record_has_the_first_line_of_its_reason(
 
 
 @pytest.mark.parametrize(
-    ("ranks", "says"),
+    ("changes", "says"),
     [
-        ((make_rank(0),), ("ranks [1] of 2", "missing")),
-        ((make_rank(0), make_rank(1), make_rank(1)), ("ranks [0, 1, 1]", "ranks 0 to 1")),
+        ({"ranks": (make_rank(0),)}, ("ranks [1] of 2", "missing")),
+        ({"ranks": [make_rank(n) for n in (0, 1, 1)]}, ("ranks [0, 1, 1]", "ranks 0 to 1")),
+        ({"status": "fine"}, ("status is 'fine'",)),
     ],
 )
-def test_ranks_that_cannot_be_make_a_record_invalid(staged_run, ranks, says):
-    write_sound(staged_run, ranks=ranks)
+def test_values_that_cannot_be_make_a_record_invalid(staged_run, changes, says):
+    write_sound(staged_run, **changes)
     assert_problem(collect_one(staged_run).problem, key="invalid record", says=says)
-
-
-@pytest.mark.parametrize("changes", [{"final_loss": math.nan}, {"window_seconds": 0.0}])
-def test_value_that_cannot_be_makes_a_record_broken(staged_run, changes):
-    write_sound(staged_run, ranks=(make_rank(0), make_rank(1, **changes)))
-    assert f": ranks[1].{min(changes)} is " in collect_one(staged_run).problem
 
 
 def test_wrong_number_of_hosts_makes_a_record_invalid(staged_run):
@@ -241,11 +206,6 @@ def test_wrong_number_of_hosts_makes_a_record_invalid(staged_run):
     write_sound(staged_run, "2n2g", ranks=ranks)
     problem = collect_one(staged_run, "2n2g").problem
     assert_problem(problem, key="invalid record", says=("1 host", "2"))
-
-
-def test_record_of_unknown_status_is_not_used(staged_run):
-    write_sound(staged_run, status="fine")
-    assert collect_one(staged_run).record is None
 
 
 @pytest.mark.parametrize(("is_valid", "attempt"), [(False, 2), (True, 1)])
@@ -262,32 +222,18 @@ def test_first_valid_attempt_counts(staged_run, is_valid, attempt):
     assert collect_one(staged_run).record.case.attempt == attempt
 
 
-DAMAGES = {
-    "missing": lambda text: None,
-    "empty": lambda text: b"",
-    "torn": lambda text: text[: len(text) // 2],
-    "no UTF-8": lambda text: text.replace(b'"group_id": "1n2g"', b'"group_id": "\xff\xfe"'),
-}
-
-
-def damage_journal(run, damage):
-    path = run.path / "journal.jsonl"
-    text = DAMAGES[damage](path.read_bytes())
-    path.unlink()
-    if text is not None:
-        path.write_bytes(text)
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:99])]
+)
 def test_record_counts_whatever_became_of_the_journal(staged_run, damage):
     write_sound(staged_run)
-    damage_journal(staged_run, damage)
+    damage(staged_run.path / JOURNAL_FILE)
     assert collect_one(staged_run).record is not None
     assert collect_one(staged_run, repeat=2).problem == "not submitted"
 
 
 def test_repeat_whose_files_are_gone_too_is_named(staged_run):
-    damage_journal(staged_run, "missing")
+    (staged_run.path / JOURNAL_FILE).unlink()
     (staged_run.path / "scripts" / "1n2g.tasks").unlink()
     assert_problem(collect_one(staged_run).problem, says=("journal", "no entry"))
 
@@ -320,18 +266,6 @@ def test_failed_start_before_one_that_has_no_record_yet_is_no_failure(staged_run
     assert collect_one(staged_run).problem.startswith("no record yet")
 
 
-def test_copied_run_directory_is_collected_where_it_lies(staged_run, home):
-    write_sound(staged_run)
-    copied = open_run(shutil.copytree(staged_run.path, home / "copy"))
-    shutil.rmtree(staged_run.path)
-    assert collect_one(copied).record.samples_per_s == 80.0
-
-
-def find_start(seconds, **changes):
-    """Return the phases of a repeat with these seconds by phase."""
-    return make_started_case(seconds, **changes).outcomes[0].phases
-
-
 @pytest.mark.parametrize(
     ("submitted_at", "seconds"),
     [
@@ -340,16 +274,12 @@ def find_start(seconds, **changes):
         # by a clock that is ahead of the node's
         ("2026-01-01T00:02:00Z", [0]),
         ("", []),
-        ("yesterday", []),
     ],
 )
 def test_queue_ends_where_the_script_began(submitted_at, seconds):
-    start = find_start({**PHASE_SECONDS, "unknown": 1.0}, submitted_at=submitted_at)
+    known = {**PHASE_SECONDS, "unknown": 1.0}
+    start = make_started_case(known, submitted_at=submitted_at).outcomes[0].phases
     assert list(start) == [*[QUEUE] * len(seconds), *PHASE_SECONDS, TO_FIRST_STEP_SUM]
     assert [value for name, value in start.items() if name == QUEUE] == seconds
     # with its end, and without the rest of the warm-up
     assert start[TO_FIRST_STEP_SUM] == 7.5
-
-
-def test_record_without_phases_tells_nothing_of_its_start():
-    assert find_start(None) == {}

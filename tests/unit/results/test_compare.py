@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank, make_record
-from outcome_builders import RATES, make_case_outcomes, make_telemetry, scale
+from outcome_builders import RATES, change_outcomes, make_case_outcomes, make_telemetry, scale
 from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HOST, HostPlatform
@@ -37,7 +37,7 @@ def compare_rates(a, b, limit=None):
 
 @pytest.mark.parametrize(
     ("a", "b", "verdict"),
-    [(1, 0.9, SLOWER), (1, 1.1, FASTER), (0.9, 1, FASTER), (1, 1, EQUIVALENT)],
+    [(1, 0.9, SLOWER), (1, 1.1, FASTER), (1, 1, EQUIVALENT)],
 )
 def test_verdict_is_of_the_ratio_of_medians(a, b, verdict):
     pair = compare_rates(scale(RATES, a), scale(RATES, b))
@@ -84,26 +84,19 @@ def test_difference_that_does_not_matter_is_said_to_be_small():
     assert (pair.verdict, pair.is_within_margin) == (SLOWER, True)
 
 
-def make_inference(latency, rate=1.0):
+def make_inference(latency):
     planned = make_planned_case(case_id="val", mode="infer", repeats=7)
-    outcomes = make_outcomes(planned, scale(RATES, rate)).outcomes
-    return CaseOutcomes(
-        planned,
-        tuple(
-            dataclasses.replace(
-                o, rank_step_seconds=numpy.full((1, 3), latency * (1 + o.repeat / 1000))
-            )
-            for o in outcomes
-        ),
+    return change_outcomes(
+        make_outcomes(planned, RATES),
+        lambda one: {"rank_step_seconds": numpy.full((1, 3), latency * (1 + one.repeat / 1000))},
     )
 
 
 def test_longer_latency_is_slower_even_at_the_same_throughput():
     throughput, latency = compare([make_inference(0.1)], [make_inference(0.2)], 0.03)
     assert (throughput.verdict, throughput.is_beyond_limit) == (EQUIVALENT, False)
-    assert (latency.quantity, latency.verdict, latency.is_beyond_limit) == (
-        MEAN_LATENCY, SLOWER, True,
-    )  # fmt: skip
+    assert (latency.quantity, latency.verdict) == (MEAN_LATENCY, SLOWER)
+    assert latency.is_beyond_limit
     assert latency.speed_ratio == pytest.approx(0.5)
     assert latency.speed_ratio_low < 0.5 < latency.speed_ratio_high
 
@@ -113,11 +106,8 @@ def test_longer_latency_is_slower_even_at_the_same_throughput():
     [
         ({"model_parameters": {"width": 16}}, "model_parameters {} -> {'width': 16}"),
         ({"measured_steps": 20}, "measured_steps 10 -> 20"),
-        ({"warmup_steps": 0}, "warmup_steps 3 -> 0"),
-        ({"batch_size_per_device": 16}, "batch_size_per_device 8 -> 16"),
         ({"devices_per_node": 2}, "topology 1n1g -> 1n2g"),
         ({"mode": "infer"}, "mode train -> infer"),
-        ({"clip_global_norm": True}, "clip_global_norm False -> True"),
         (None, "parameter_count 25557032 -> 7"),
     ],
 )
@@ -130,23 +120,14 @@ def test_other_work_is_not_comparable(changes, text):
     assert pair.samples_a == pytest.approx(RATES)
 
 
-def test_batch_sizes_that_differ_within_a_run_are_not_comparable():
-    one, other = (make_case_outcomes(changes={"batch_size_per_device": n}) for n in (8, 16))
-    mixed = CaseOutcomes(one.case, (*one.outcomes[:3], *other.outcomes[3:]))
-    (pair,) = compare([mixed], [mixed])
-    assert pair.reason == "different workload: batch_size_per_device 16 and 8 -> 16 and 8"
-
-
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"versions": {"torch": "2.14.0"}}, "torch 2.13.0 -> 2.14.0"),
         ({"versions": {}}, "torch 2.13.0 -> none"),
-        ({"platform": {"python": "3.12"}}, "python 3.11 -> 3.12"),
         ({"job": {"SLURM_JOB_PARTITION": "gpu"}}, "SLURM_JOB_PARTITION none -> gpu"),
         ({"ranks": (make_rank(device_name="H200", window_seconds=0.8),)}, "devices cpu -> H200"),
         ({"changes": {"cpus_per_rank": 9}}, "case.cpus_per_rank 1 -> 9"),
-        ({"changes": {"seed": 7}}, "case.seed 1 -> 7"),
         (
             {"telemetry": (make_telemetry(HOST, stolen_share=0.24), make_telemetry(0))},
             "CPU time that a hypervisor gave to other machines (steal) 0 % -> 24 %",
@@ -159,12 +140,6 @@ def test_batch_sizes_that_differ_within_a_run_are_not_comparable():
 def test_what_else_changed_is_named_beside_the_verdict(changes, text):
     (pair,) = compare([make_case_outcomes()], [make_case_outcomes(**changes)])
     assert (pair.changes, pair.verdict) == ([text] if text else [], EQUIVALENT)
-
-
-def test_other_code_that_measured_is_named():
-    manifest = make_manifest(tool_git="fffffff")
-    (pair,) = compare([make_case_outcomes()], [make_case_outcomes()], None, manifest)
-    assert pair.changes == ["dlperf_slurm 0.1.0 abc1234 -> 0.1.0 fffffff"]
 
 
 def test_facts_of_every_host_are_compared_but_those_that_only_name_machines():
@@ -212,12 +187,10 @@ def test_medians_of_blocks_are_compared():
 )
 def test_runs_made_one_after_the_other_are_said_to_be(started_b, is_import, is_in_sequence):
     planned = make_planned_case(repeats=2)
+    times = [(f"2024-05-01T{time}Z" for time in two)
+             for two in (("12:00:00", "12:01:00"), (started_b, "12:02:00"))]  # fmt: skip
     a, b = (
-        make_outcomes(planned, RATES[:2], started_at=f"2024-05-01T{start}Z", ended_at=end)
-        for start, end in (
-            ("12:00:00", "2024-05-01T12:01:00Z"),
-            (started_b, "2024-05-01T12:02:00Z"),
-        )
+        make_outcomes(planned, RATES[:2], started_at=start, ended_at=end) for start, end in times
     )
     site = {"site_name": IMPORT_SITE} if is_import else {}
     manifests = [make_manifest(run_id=name, interleaved=("a", "b"), **site) for name in "ab"]
@@ -231,6 +204,15 @@ def test_runs_made_one_after_the_other_are_said_to_be(started_b, is_import, is_i
     assert "interleaved: " not in describe_method(compare_runs(manifests[0], [a], stranger, [b]))
 
 
+def keep_records(case, repeats):
+    """Make all repeats of a case fail but these."""
+    outcomes = [
+        one if one.repeat in repeats else dataclasses.replace(one, record=None, problem="failed")
+        for one in case.outcomes
+    ]
+    return CaseOutcomes(case.case, tuple(outcomes))
+
+
 def compare_in_turns(first_run, missing=None, slowdown=0.01, interleaved=("a", "b")):
     """Compare runs on a machine that slows down by 3 %; repeat `missing` of B failed."""
     random = Random(2020)
@@ -241,9 +223,7 @@ def compare_in_turns(first_run, missing=None, slowdown=0.01, interleaved=("a", "
     planned = make_planned_case(repeats=7)
     a, b = (make_outcomes(planned, own) for own in rates.values())
     if missing:
-        lost = dataclasses.replace(b.outcomes[missing - 1], record=None, problem="failed")
-        outcomes = (*b.outcomes[: missing - 1], lost, *b.outcomes[missing:])
-        b = dataclasses.replace(b, outcomes=outcomes)
+        b = keep_records(b, {*range(1, 8)} - {missing})
     manifests = [make_manifest(run_id=name, interleaved=interleaved) for name in "ab"]
     return compare_runs(manifests[0], [a], manifests[1], [b])
 
@@ -264,14 +244,8 @@ def test_runs_in_turns_are_compared_turn_by_turn_without_the_drift(first_run, in
 
 @pytest.mark.parametrize("kept_b", [2, None])
 def test_runs_in_turns_without_a_common_repeat_are_not_compared_and_guarded(kept_b):
-    planned = make_planned_case(repeats=2)
-    a, b = make_outcomes(planned, RATES[:2]), make_outcomes(planned, RATES[:2])
-    a, b = (
-        dataclasses.replace(run, outcomes=tuple(
-            dataclasses.replace(one, record=one.record if one.repeat == kept else None)
-            for one in run.outcomes))
-        for run, kept in ((a, 1), (b, kept_b))
-    )  # fmt: skip
+    run = make_outcomes(make_planned_case(repeats=2), RATES[:2])
+    a, b = (keep_records(run, {kept}) for kept in (1, kept_b))
     manifests = [make_manifest(run_id=name, interleaved=("a", "b")) for name in "ab"]
     compared = compare_runs(manifests[0], [a], manifests[1], [b], limit=0.5)
     (pair,) = list_records(compared.pairs)

@@ -30,10 +30,6 @@ def test_each_planned_repeat_has_a_row_with_its_figures_or_what_is_wrong():
     assert (rows[0]["hosts"], rows[1]["samples_per_s"]) == ("node1", None)
 
 
-def test_case_that_was_left_out_has_no_repeats():
-    assert len(make_repeat_frame([make_measured("jax", "1n1g", [], reason="excluded")])) == 0
-
-
 def test_each_rank_has_a_row_with_its_median_step():
     rows = list_records(make_rank_frame([make_measured("jax", "2n2g", [0.1], ["failed: x"])]))
     assert [(row["rank"], row["local_rank"], row["host"]) for row in rows] == [

@@ -59,14 +59,6 @@ def test_runs_elsewhere_and_failures_tell_nothing(staged_run):
     assert find(staged_run, plan_again()) == {}
 
 
-def test_folder_that_is_no_run_is_passed_over(staged_run):
-    write_markers(staged_run, [20])
-    broken = staged_run.path.parent / "99999999-broken"
-    broken.mkdir()
-    (broken / "manifest.json").write_text("{}", encoding="utf-8")
-    assert len(find(staged_run, plan_again())) == 3
-
-
 def test_time_on_this_machine_is_that_of_one_after_the_other():
     plan = plan_again()
     text = describe_time(plan, {case.case_id: 60.0 for case in plan.cases}, is_local=True)
@@ -94,3 +86,11 @@ def test_case_that_took_longer_than_its_time_limit_is_named(staged_run):
     seconds = find(staged_run, plan)
     assert [line.split(":")[0] for line in list_too_long(plan, seconds, "takes")] == [*seconds]
     assert list_too_long(plan, dict.fromkeys(seconds, 1800.0), "takes") == []
+
+
+def test_folder_that_is_no_run_is_passed_over(staged_run):
+    write_markers(staged_run, [20])
+    broken = staged_run.path.parent / "99999999-broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{}", encoding="utf-8")
+    assert len(find(staged_run, plan_again())) == 3

@@ -38,9 +38,3 @@ def test_braces_of_a_plain_text_are_left_alone():
     footnotes = Footnotes()
     footnotes.number("OMP_PLACES '{0}'")
     assert footnotes.texts == ["OMP_PLACES '{0}'"]
-
-
-def test_remark_alone_is_its_text():
-    assert str(FootnoteTemplate(SLOWED, (5, 7, 2.04))) == (
-        "in 5 of 7 repeats steps took longer, in the worst by 2.0 %"
-    )

@@ -18,7 +18,6 @@ from support.cases import vary
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_cache_dir
-from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import open_run
@@ -84,12 +83,6 @@ def test_failed_run_is_listed_and_passed_over_by_the_next_verdict(staged, home):
     assert points[2].verdict == "slower"
 
 
-def test_run_that_is_on_its_way_is_missing(staged, home):
-    add_run(staged, 1, repeats=0)
-    (point,) = list_points()
-    assert (point.median, point.state, point.verdict) == (None, "missing", "")
-
-
 def write_other_case(run, task, **changes):
     """Write a valid record of a case with these values, which is also the planned one."""
     case = vary(read_case(run, task), **changes)
@@ -121,10 +114,6 @@ def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
     figure = draw_timelines(make_history(read_run_cache(RESULTS).entries))
     line = figure.axes[0].get_lines()[0].get_ydata()
     assert [value == value for value in line] == [True, False, True]
-    # the labels of panels do not run into each other
-    figure.draw_without_rendering()
-    for panel in figure.axes:
-        assert panel.yaxis.label.get_window_extent().height < panel.get_window_extent().height
 
 
 def test_verdicts_of_a_case_hold_together(staged, home):
@@ -136,23 +125,10 @@ def test_verdicts_of_a_case_hold_together(staged, home):
 
 @pytest.mark.parametrize(
     ("patterns", "frameworks", "count"),
-    [
-        ([], [], 2),
-        (["1n1g"], [], 1),
-        (["pytorch-*-1n?g-*"], [], 2),
-        (["1n1g", "1n2g"], [], 2),
-        ([], ["pytorch"], 2),
-    ],
+    [([], [], 2), (["1n1g"], [], 1), (["pytorch-*-1n?g-*"], [], 2), ([], ["pytorch"], 2)],
 )
 def test_cases_are_chosen_by_pattern_and_framework(two_runs, patterns, frameworks, count):
     assert len({row.timeline for row in read_rows(patterns, frameworks)}) == count
-
-
-@pytest.mark.parametrize(("patterns", "frameworks"), [(["*1n1g"], []), ([], ["jax"])])
-def test_error_lists_the_cases_if_none_is_chosen(two_runs, patterns, frameworks):
-    with pytest.raises(InputError) as caught:
-        read_rows(patterns, frameworks)
-    assert_problem(caught.value, file=RESULTS, says=(CASE_1, CASE_2))
 
 
 def test_only_a_run_that_changed_is_read_again(two_runs):
@@ -169,32 +145,13 @@ def find_summaries() -> list[Path]:
     return sorted((find_cache_dir() / "summaries").iterdir())
 
 
-def test_removed_run_is_in_no_history(two_runs):
-    read_run_cache(RESULTS)
-    shutil.rmtree(two_runs[0])
-    assert len(list_points()) == 1
-
-
-@pytest.mark.parametrize("is_added", [True, False])
-def test_run_with_a_record_more_or_less_is_read_again(two_runs, is_added):
+def test_run_with_a_record_more_or_less_is_read_again(two_runs):
     (record, *_) = sorted(two_runs[0].glob("cases/*/r*/a*/s0/record.json"))
     content = record.read_bytes()
-    if is_added:
-        record.unlink()
     read_run_cache(RESULTS)
-    if is_added:
-        record.write_bytes(content)
-    else:
-        record.unlink()
-    assert [read_run_cache(RESULTS).read_runs for _ in range(2)] == [1, 0]
-
-
-def test_moved_results_folder_is_read_again(two_runs):
-    read_run_cache(RESULTS)
-    RESULTS.rename("archive")
-    moved = read_run_cache(Path("archive"))
-    assert moved.read_runs == 2
-    assert {Path(run_dir).parent.name for run_dir in moved.entries.run_dir} == {"archive"}
+    for change in (record.unlink, lambda: record.write_bytes(content)):
+        change()
+        assert [read_run_cache(RESULTS).read_runs for _ in range(2)] == [1, 0]
 
 
 def test_summaries_are_for_their_user_alone(two_runs):
@@ -208,8 +165,6 @@ def test_summaries_are_for_their_user_alone(two_runs):
 
 
 DAMAGED_SUMMARIES = {
-    "deleted": lambda path: path.unlink(),
-    "empty": lambda path: path.write_bytes(b""),
     "no summary": lambda path: path.write_bytes(b"x" * 10_000),
     "cut short": lambda path: os.truncate(path, path.stat().st_size // 2),
 }
@@ -223,15 +178,6 @@ def test_run_whose_summary_cannot_be_read_is_read_again(two_runs, damage):
     assert found.entries.equals(whole.entries)
     assert (found.read_runs, found.problems) == (1, ())
     assert read_run_cache(RESULTS).read_runs == 0
-
-
-def test_summary_by_other_code_is_made_anew(two_runs, monkeypatch):
-    read_run_cache(RESULTS)
-    cache.fingerprint_code.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(cache, "__version__", "another")
-        assert [read_run_cache(RESULTS).read_runs for _ in range(2)] == [2, 0]
-    cache.fingerprint_code.cache_clear()
 
 
 def test_summary_that_cannot_be_stored_does_not_hide_the_run(two_runs):
@@ -284,14 +230,6 @@ def test_folder_of_what_are_no_runs_has_no_entries_and_no_problems(home):
     assert (found.problems, len(found.entries)) == ((), 0)
 
 
-@pytest.mark.parametrize("is_file", [False, True])
-def test_folder_that_is_none_is_an_error(home, is_file):
-    if is_file:
-        RESULTS.touch()
-    with pytest.raises(InputError, match=r"^results: .*(Not a directory|No such file)"):
-        read_run_cache(RESULTS)
-
-
 def write_manifest(text):
     return lambda path: (path / MANIFEST_FILE).write_text(text, encoding="utf-8")
 
@@ -309,7 +247,6 @@ def break_tasks(path):
 DAMAGES = {
     "torn manifest": write_manifest('{"schema_version": 1'),
     "nested manifest": write_manifest("[" * 100_000),
-    "no manifest": lambda path: (path / MANIFEST_FILE).unlink(),
     "no time": lambda path: set_manifest(path, created_at="yesterday"),
     "folder for a journal": put_folder_for_journal,
     "no scripts": lambda path: shutil.rmtree(path / "scripts"),
@@ -328,24 +265,19 @@ def test_broken_run_is_named_once_and_hides_no_other(two_runs, damage):
         assert {Path(run_dir) for run_dir in found.entries.run_dir} == {two_runs[0]}
 
 
-def test_broken_record_is_a_problem_of_its_case_only(two_runs):
+@pytest.mark.parametrize(
+    "spoil", [lambda path: path.write_bytes(b"{"), lambda path: path.symlink_to(path.name)]
+)
+def test_broken_record_is_a_problem_of_its_case_only(two_runs, spoil):
     run = open_run(two_runs[1])
     for task in run.read_all_tasks():
         if task.case_id == CASE_1:
-            (find_start_dir(run, task) / "record.json").write_bytes(b"{")
-    points = list_points()
-    assert points[1].median is None
-    assert "broken record" in points[1].problem
+            path = find_start_dir(run, task) / "record.json"
+            path.unlink()
+            spoil(path)
+    point = list_points()[1]
+    assert (point.median, "broken record" in point.problem) == (None, True)
     assert [point.state for point in list_points(CASE_2)] == ["", ""]
-
-
-def test_records_that_are_links_in_a_circle_are_a_problem_of_their_case(two_runs):
-    run = open_run(two_runs[1])
-    for task in run.read_all_tasks():
-        path = find_start_dir(run, task) / "record.json"
-        path.unlink()
-        path.symlink_to("record.json")
-    assert list_points()[1].median is None
     assert read_run_cache(RESULTS).problems == ()
 
 
@@ -379,7 +311,7 @@ def test_copy_of_a_run_counts_once(two_runs, name):
     assert_problem(problem, file=copy, says=("left out", str(two_runs[0])))
 
 
-@pytest.mark.parametrize("name", ["a b", "a'b", "$(x)", "#", "a\\b", "é", "x" * 200])
+@pytest.mark.parametrize("name", ["a b", "a'b", "$(x)", "a\\b", "é"])
 def test_hostile_folder_name_is_kept(staged, home, name):
     add_run(staged, 1).rename(RESULTS / name)
     for _ in range(2):
@@ -390,7 +322,7 @@ def test_hostile_folder_name_is_kept(staged, home, name):
 
 @pytest.mark.parametrize(
     ("title", "kept"),
-    [("a'b", "a'b"), ("\0", ""), ("\x1b[31m", "[31m"), ("", ""), ("x" * 10_000, "x" * 10_000)],
+    [("a'b", "a'b"), ("\0", ""), ("\x1b[31m", "[31m"), ("x" * 10_000, "x" * 10_000)],
 )
 def test_hostile_text_in_a_record_is_kept_without_control_characters(staged, home, title, kept):
     add_run(staged, 1, versions={"torch": title})
@@ -398,27 +330,10 @@ def test_hostile_text_in_a_record_is_kept_without_control_characters(staged, hom
         assert json.loads(read_run_cache(RESULTS).entries.versions[0]) == {"torch": [kept]}
 
 
-def test_rate_that_is_not_finite_is_a_problem_of_its_repeat(two_runs):
-    run = open_run(two_runs[1])
-    task = run.read_all_tasks()[0]
-    write_record(run, task, make_record(read_case(run, task), window_seconds=5e-324))
-    found = read_run_cache(RESULTS)
-    assert found.problems == ()
-    (problem,) = filter(None, found.entries.problem)
-    assert "ranks[0].window_seconds is 5e-324: " in problem
-
-
-def test_facts_survive_the_summary(two_runs):
-    for _ in range(2):
-        entries = read_run_cache(RESULTS).entries
-        assert json.loads(entries.work[0])["case.axes.batch_size_per_device"] == ["8"]
-        assert json.loads(entries.parameters[0]) == {}
-
-
-def test_run_whose_files_did_not_change_is_not_opened(two_runs):
+def test_summary_by_other_code_is_made_anew(two_runs, monkeypatch):
     read_run_cache(RESULTS)
-    for record in two_runs[0].glob("cases/*/r*/a*/s0/record.json"):
-        status = record.stat()
-        record.write_bytes(b"x" * status.st_size)
-        os.utime(record, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert [point.median for point in list_points()] == pytest.approx([8000, 7200])
+    cache.fingerprint_code.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "__version__", "another")
+        assert [read_run_cache(RESULTS).read_runs for _ in range(2)] == [2, 0]
+    cache.fingerprint_code.cache_clear()

@@ -49,11 +49,6 @@ def test_topology_that_a_framework_lacks_takes_no_row():
     assert [cell.text for cell in read_column(table, "framework")] == ["pytorch", "jax"]
 
 
-def test_case_that_was_left_out_has_its_row_too():
-    summary = summarize_cases({}, {"topology": "1n2g", "reason": "excluded"})
-    assert count_rows(summary, "throughput") == [2]
-
-
 def test_generation_is_in_both_of_its_tables_and_a_forward_pass_in_one():
     summary = summarize_cases({"mode": INFER, "output_tokens": 4}, {"mode": INFER})
     assert count_rows(summary, "latency") == [1, 1]

@@ -4,6 +4,8 @@ import pytest
 from dlperf_slurm.results.model_hardware import describe_devices, describe_model
 from dlperf_slurm.worker.models import load_model
 
+LLAMA_3 = load_model("llama").PRESETS["llama-3-8b"]
+
 
 @pytest.mark.parametrize(
     ("model", "parameters", "count", "text"),
@@ -17,14 +19,8 @@ from dlperf_slurm.worker.models import load_model
             "ResNet-50 (64 px, width 24; 3.4 M parameters)",
         ),
         ("vit", {"patch_size": 32}, 88_224_232, "vit-b-32"),
-        ("llama", {}, 134_105_856, "LLaMA (134 M parameters)"),
-        ("llama", load_model("llama").PRESETS["llama-3-8b"], 8_030_261_248, "llama-3-8b"),
-        (
-            "llama",
-            {**load_model("llama").PRESETS["llama-3-8b"], "layers": 2},
-            None,
-            "llama-3-8b (2 layers)",
-        ),
+        ("llama", LLAMA_3, 8_030_261_248, "llama-3-8b"),
+        ("llama", {**LLAMA_3, "layers": 2}, None, "llama-3-8b (2 layers)"),
         (
             "bert",
             load_model("bert").VERIFICATION.model_parameters,

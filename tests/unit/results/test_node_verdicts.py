@@ -1,6 +1,5 @@
 """Verdicts on the nodes of a sweep, from repeats that were measured, failed or did not run."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -18,7 +17,6 @@ from dlperf_slurm.reports.node_verdicts_text import guard_nodes, serialize_nodes
 from dlperf_slurm.results.collect import NO_RECORD_YET, NOT_SUBMITTED, CaseOutcomes, Outcome
 from dlperf_slurm.results.loss_bits import BitVerdicts, compare_bits
 from dlperf_slurm.results.node_verdicts import (
-    _find_apart,
     decide_verdict,
     find_bad_nodes,
     judge_nodes,
@@ -67,12 +65,6 @@ def get_verdicts(judged):
     return dict(zip(judged.nodes.node, judged.nodes.verdict))
 
 
-def test_sound_nodes_are_good_and_raise_nothing():
-    judged = judge()
-    assert get_verdicts(judged) == dict.fromkeys(NODES, "good")
-    guard_nodes([judged])
-
-
 def test_each_node_has_its_verdict_and_the_bad_ones_come_first():
     judged = judge(
         {"n2": 0.9},
@@ -96,23 +88,18 @@ def test_each_node_has_its_verdict_and_the_bad_ones_come_first():
         guard_nodes([judged])
 
 
-@pytest.mark.parametrize("problem", [NOT_SUBMITTED, NO_RECORD_YET])
-def test_node_that_ran_nothing_is_not_called_bad(problem):
-    judged = judge(problems={"n1": problem})
+def test_node_that_ran_nothing_is_not_called_bad():
+    judged = judge(problems={"n1": NOT_SUBMITTED})
     assert get_verdicts(judged)["n1"] == "not measured"
     with pytest.raises(CasesFailedError, match="n1"):
         guard_nodes([judged])
 
 
-def test_node_whose_job_was_cancelled_is_not_called_failed():
+def test_node_with_a_failed_repeat_is_failed_unless_its_job_was_cancelled():
     cancelled = Outcome("case", 1, None, "failed: terminated: CANCELLED", is_cancelled=True)
     assert decide_verdict([cancelled], [], [], 0.02)[0] == "not measured"
     failed = Outcome("case", 1, None, "failed: the script printed: CANCELLED")
-    assert decide_verdict([failed], [], [], 0.02)[0] == "failed"
-
-
-def test_slow_node_with_a_failed_repeat_is_failed():
-    failed, slow = Outcome("case", 1, None, "failed: x"), NodeEffect(0.9, 0.8, 0.95, 0.001)
+    slow = NodeEffect(0.9, 0.8, 0.95, 0.001)
     assert decide_verdict([failed], [slow], ["throughput"], 0.02)[0] == "failed"
 
 
@@ -127,7 +114,7 @@ def test_node_that_seems_slow_is_undecided_with_the_blocks_that_would_decide():
         guard_nodes([judged])
 
 
-def test_json_has_each_figure_and_no_nan():
+def test_json_has_each_figure():
     told = serialize_nodes([judge({"n2": 0.9})], [], {})
     (_, slow, *_) = told["nodes"]
     assert slow["run_id"] == make_manifest().run_id
@@ -162,16 +149,6 @@ def test_slow_node_that_was_measured_at_another_time_may_be_a_drift(hour):
     assert ("a change over time" in reason) == (hour == 13)
 
 
-def test_times_of_many_nodes_are_compared_at_once():
-    nodes = [f"n{number}" for number in range(16_384)]
-    record = make_record(make_case())
-    outcomes = [Outcome("a", number, record, "") for number in range(1, len(nodes) + 1)]
-    case = CaseOutcomes(make_planned_case(), tuple(outcomes))
-    before = time.process_time()
-    assert _find_apart(make_manifest(nodes=tuple(nodes)), [case]) == set()
-    assert time.process_time() - before < 5
-
-
 def test_what_differs_on_a_slow_node_stands_in_its_footnote():
     facts = {node: {"kernel": "6.1" if node == "n2" else "6.8"} for node in NODES}
     _, notes = tabulate_nodes(judge({"n2": 0.9}, facts=facts))
@@ -195,7 +172,7 @@ def test_slow_node_of_a_run_that_is_no_sweep_is_found_by_its_ranks():
 
 DETERMINISTIC = {node: {"env.DLPERF_SLURM_DETERMINISTIC": "1"} for node in NODES}
 NEXT = 1.0000000000000002
-OLD_DRIVER = {"gpu_driver": "550"}
+OLD_DRIVER = {**DETERMINISTIC, "n2": {**DETERMINISTIC["n2"], "gpu_driver": "550"}}
 
 
 @pytest.mark.parametrize(
@@ -203,30 +180,13 @@ OLD_DRIVER = {"gpu_driver": "550"}
     [
         ({}, DETERMINISTIC, {}, "equal on 8 of 8"),
         # by the last bit, in each block
-        ({"n2": [NEXT] * 4}, DETERMINISTIC, {"n2": "computes differently"}, "equal on 7 of 8"),
         ({"n2": [NEXT, 3.0, 4.0, 5.0]}, DETERMINISTIC, {"n2": "computes differently"}, "7 of 8"),
         ({"n2": [1.0, NEXT, 1.0, 1.0]}, DETERMINISTIC, {"n2": "undecided"}, "7 of 8"),
-        (
-            {"n2": [NEXT] * 4, "n3": [NEXT] * 4},
-            DETERMINISTIC,
-            {"n2": "computes differently", "n3": "computes differently"},
-            "6 of 8",
-        ),
         # without deterministic kernels, a majority, or equal software nothing is said of a node
         ({"n2": [NEXT] * 4}, {}, {}, ""),
         ({node: [NEXT] * 4 for node in NODES[:4]}, DETERMINISTIC, {}, "not compared"),
-        (
-            {node: [1.0, NEXT, 1.0, 2.0] for node in NODES[:5]},
-            DETERMINISTIC,
-            {},
-            "are not deterministic",
-        ),
-        (
-            {"n2": [NEXT] * 4},
-            {**DETERMINISTIC, "n2": {**DETERMINISTIC["n2"], **OLD_DRIVER}},
-            {},
-            "n2: losses and weights not compared bitwise: fewer than 3 nodes",
-        ),
+        ({n: [1.0, NEXT, 1.0, 2.0] for n in NODES[:5]}, DETERMINISTIC, {}, "not deterministic"),
+        ({"n2": [NEXT] * 4}, OLD_DRIVER, {}, "not compared bitwise: fewer than 3 nodes"),
     ],
 )
 def test_node_whose_losses_differ_in_a_bit_is_named(losses, facts, verdicts, note):
@@ -237,8 +197,7 @@ def test_node_whose_losses_differ_in_a_bit_is_named(losses, facts, verdicts, not
     (table,) = tabulate_nodes(judged)[:1]
     assert note in table.caption
     told = serialize_nodes([judged], [], {})["bit_notes"]
-    assert [one["note"] for one in told] == [*judged.bit_notes]
-    assert {one["run_id"] for one in told} <= {judged.manifest.run_id}
+    assert told == [{"run_id": judged.manifest.run_id, "note": n} for n in judged.bit_notes]
     if "computes differently" in verdicts.values():
         with pytest.raises(BadNodesError, match="n2"):
             guard_nodes([judged])

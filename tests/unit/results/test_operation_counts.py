@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
+from outcome_builders import change_outcomes
 from report_values import summarize, write_rows
 
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce, DevicePeak, Peaks
@@ -32,17 +33,17 @@ def make_case(
 
     `rate` is the throughput of all, or a list with that of each repeat.
     """
-    rates = rate if isinstance(rate, list) else [rate] * 3
-    case = make_outcomes(make_planned_case(topology, precision=precision), rates)
-    outcomes = []
-    for outcome in case.outcomes:
+
+    def list_changes(outcome):
         record = outcome.record
         ranks = tuple(dataclasses.replace(rank, device_name=name) for rank in record.ranks)
         own = dataclasses.replace(record.case, device=device)
-        record = dataclasses.replace(record, case=own, ranks=ranks)
         peaks = Peaks("run", outcome.case_id, outcome.repeat, 1, "fp32", devices, tuple(sums))
-        outcomes.append(dataclasses.replace(outcome, record=record, sidecars=Sidecars(peaks=peaks)))
-    return CaseOutcomes(case.case, tuple(outcomes))
+        return {"sidecars": Sidecars(peaks=peaks), "record": {"case": own, "ranks": ranks}}
+
+    rates = rate if isinstance(rate, list) else [rate] * 3
+    outcomes = make_outcomes(make_planned_case(topology, precision=precision), rates)
+    return change_outcomes(outcomes, list_changes)
 
 
 def tabulate(*cases):
@@ -76,54 +77,31 @@ def test_rates_of_work_and_shares_of_peaks_have_intervals_and_as_few_digits():
 
 
 @pytest.mark.parametrize(
-    ("second", "tflops", "note"),
+    ("changes", "tflops", "note"),
     [
-        (dataclasses.replace(PEAK, host="node2", flops_per_s=2e12), 3.0, ""),
+        ({"flops_per_s": 2e12}, 3.0, ""),
         # which is below what the case computed
-        (
-            dataclasses.replace(PEAK, host="node2", flops_per_s=-3.999e12),
-            5e-4,
-            "of the measured peak",
-        ),
-        (
-            DevicePeak("node2", problem="peaks are not measured with spin"),
-            None,
-            "measured with spin",
-        ),
+        ({"flops_per_s": -3.999e12}, 5e-4, "of the measured peak"),
+        ({"flops_per_s": 0.0, "problem": "not measured with spin"}, None, "measured with spin"),
     ],
 )
-def test_peak_of_several_nodes_is_their_mean(second, tflops, note):
+def test_peak_of_several_nodes_is_their_mean(changes, tflops, note):
+    second = dataclasses.replace(PEAK, host="node2", **changes)
     (row,) = list_records(tabulate(make_case(devices=(PEAK, second))))
     assert row["measured_peak_tflops"] == pytest.approx(tflops)
     assert note in row["notes"]
     assert (row["measured_peak_share"] is None) == (tflops is None)
 
 
-def test_run_without_peaks_has_no_column_of_them():
-    outcomes = make_outcomes(make_planned_case(), [100.0] * 3)
-    (without, *_) = summarize(make_manifest(), [outcomes]).tables
-    assert not any("peak" in head for head in without.header)
-    assert "peak" not in without.caption
-    (table, *_) = summarize(make_manifest(), [make_case()]).tables
-    assert "share of measured peak" in table.header
-    assert "measured peak: " in table.caption
-    assert "share of published peak" not in table.header
-
-
 @pytest.mark.parametrize(
     ("name", "precision", "tflops"),
     [
         ("NVIDIA A100-SXM4-40GB", "fp32", 19.5),
-        ("NVIDIA A100-SXM4-40GB", "tf32", 156),
         ("NVIDIA A100-SXM4-40GB", "amp-bf16", 312),
-        ("Tesla V100-SXM2-16GB", "amp-fp16", 125),
-        ("NVIDIA H100 80GB HBM3", "bf16", 989.5),
         ("NVIDIA H200 NVL", "bf16", 835.5),
-        ("NVIDIA GeForce RTX 4090", "amp-bf16", 165.2),
         # what no vendor publishes
         ("Tesla V100-SXM2-16GB", "bf16", None),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16", None),
-        ("X", "fp32", None),
     ],
 )
 def test_published_peak_is_of_the_device_and_the_precision(name, precision, tflops):
@@ -138,16 +116,10 @@ def test_published_peak_is_of_the_device_and_the_precision(name, precision, tflo
     [
         ("NVIDIA A10", 31.2),
         ("NVIDIA L40S", 91.6),
-        ("NVIDIA L40", 90.5),
         ("NVIDIA L4", 30.3),
-        ("NVIDIA H200", 67),
-        ("NVIDIA H100 NVL", 60),
         ("NVIDIA H20", 44),
-        ("NVIDIA GH200 480GB", 67),
         ("NVIDIA GB200", 80),
         ("NVIDIA B200", 75),
-        ("AMD Instinct MI300X", 163.4),
-        ("AMD Instinct MI325X", 163.4),
     ],
 )
 def test_names_that_are_alike_are_told_apart(name, fp32):

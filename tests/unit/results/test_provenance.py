@@ -3,8 +3,8 @@
 import dataclasses
 
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import find_tables, read_marks, summarize
+from builders import make_outcomes, make_planned_case
+from outcome_builders import change_outcomes
 from support.cases import vary
 from support.problems import assert_problem
 
@@ -14,7 +14,6 @@ from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.provenance import (
     MAX_VALUE_CHARACTERS,
     NOT_COMPARED,
-    describe_affinity,
     describe_isolation,
 )
 from dlperf_slurm.results.stability import describe_stability
@@ -24,18 +23,18 @@ RATES = (100.0, 101.0, 99.0)
 
 def make_case(topology="1n1g", changes=(), hosts=(), **planned) -> CaseOutcomes:
     """Make a case of repeats with these platforms and versions; `hosts` rename them in turn."""
+
+    def list_changes(outcome):
+        index, ranks = outcome.repeat - 1, outcome.record.ranks
+        if index < len(hosts):
+            ranks = tuple(dataclasses.replace(rank, host=hosts[index]) for rank in ranks)
+        own = changes[index] if index < len(changes) else {}
+        case = vary(outcome.record.case, repeat=outcome.repeat)
+        return {"record": {"case": case, "ranks": ranks, **own}}
+
     facts = {"platform": {"cpu_model": "A", "env.NCCL_ALGO": "Ring"}, "versions": {"torch": "2.1"}}
     outcomes = make_outcomes(make_planned_case(topology, **planned), RATES, **facts)
-    repeats = list(outcomes.outcomes)
-    for index, record_changes in enumerate(changes):
-        record = repeats[index].record
-        case = vary(record.case, repeat=index + 1)
-        host = hosts[index] if index < len(hosts) else "node1"
-        ranks = tuple(dataclasses.replace(rank, host=host) for rank in record.ranks)
-        ranks = ranks if hosts else record.ranks
-        record = dataclasses.replace(record, case=case, ranks=ranks, **record_changes)
-        repeats[index] = dataclasses.replace(repeats[index], record=record)
-    return CaseOutcomes(outcomes.case, tuple(repeats))
+    return change_outcomes(outcomes, list_changes)
 
 
 def describe(*cases):
@@ -113,55 +112,20 @@ def test_hosts_of_one_repeat_that_differ_are_named():
     ]
 
 
-def test_versions_that_changed_between_repeats_are_named():
-    versions = [{"versions": {"torch": version}} for version in ("2.1", "2.2", "2.2")]
-    (texts,) = describe(make_case(changes=versions, hosts=["n1"] * 3)).values()
-    assert texts[0].startswith("repeats differ: torch '2.1' (n1 in repeat 1), '2.2' (")
-
-
 def test_case_on_another_machine_than_the_others_is_the_one_that_is_named():
-    odd = make_case("4n1g", changes=[on_cpu("B")] * 3)
-    found = describe(make_case("1n1g"), make_case("2n1g"), odd)
-    assert list(found) == ["pytorch-resnet50-4n1g-bs8-fp32"]
-    (text,) = found["pytorch-resnet50-4n1g-bs8-fp32"]
-    places = "node1, node2 and 2 more"
-    assert_problem(text, says=("cpu_model 'B'", f"({places})", "'A'"))
+    odd = make_odd(topology="4n1g", **on_cpu("B", **{"env.NCCL_ALGO": "Tree"}))
+    ((case_id, (text,)),) = describe(make_case("1n1g"), make_case("2n1g"), odd).items()
+    assert case_id == "odd"
+    places = "(node1, node2 and 2 more)"
+    says = (f"cpu_model 'B' {places}, else 'A'", f"env.NCCL_ALGO 'Tree' {places}, else 'Ring'")
+    assert_problem(text, says=says)
 
 
-def test_machine_is_compared_across_frameworks():
-    other = make_odd(framework="jax", **on_cpu("B"))
-    assert list(describe(make_case("1n1g"), make_case("2n1g"), other)) == ["odd"]
-
-
-def test_settings_of_one_framework_and_precision_are_compared():
-    odd = make_case("2n1g", changes=[{"platform": {"env.NCCL_ALGO": "Tree"}}] * 3)
-    ((text,),) = describe(make_case("1n1g"), odd).values()
-    assert "env.NCCL_ALGO 'Tree' (node1 and node2), else 'Ring'" in text
-
-
-def test_long_values_are_cut():
-    changes = [on_cpu("A" * 500), on_cpu("A" * 499 + "B"), on_cpu("A" * 500)]
-    ((text,),) = describe(make_case(changes=changes, hosts=["n1", "n2", "n1"])).values()
-    assert "A" * (MAX_VALUE_CHARACTERS + 1) not in text
-    assert f"'{'A' * MAX_VALUE_CHARACTERS}...' (n1)" in text
-
-
-def test_cell_of_a_case_refers_to_the_footnote():
-    case = make_case(changes=[on_cpu("A"), on_cpu("B")], hosts=["n1", "n2"])
-    summary = summarize(make_manifest(), [case])
-    (table,) = find_tables(summary, "throughput")
-    texts = read_marks(summary, table.rows[0])
-    assert any(text.startswith("hosts differ: cpu_model 'A' (n1") for text in texts)
-
-
-@pytest.mark.parametrize(
-    ("affinity", "hosts"), [("near", []), ("far", ["n1"]), ("near; far", ["n1"])]
-)
-def test_host_is_named_whose_cores_are_far_from_a_gpu(affinity, hosts):
+@pytest.mark.parametrize(("affinity", "is_far"), [("near", False), ("near; far", True)])
+def test_host_is_named_whose_cores_are_far_from_a_gpu(affinity, is_far):
     far = make_case("1n2g", changes=[on_cpu("A", gpu_affinity=affinity)], hosts=["n1"])
-    texts = list(describe_affinity(far.records))
-    assert len(texts) == len(hosts)
-    assert all(text.startswith(f"ranks on {hosts[0]} ") for text in texts)
+    texts = [str(note) for note in describe_stability(far) if "NUMA node" in str(note)]
+    assert [text.startswith("ranks on n1 ") for text in texts] == [True] * is_far
 
 
 @pytest.mark.parametrize(
@@ -186,7 +150,8 @@ def test_ranks_that_see_but_their_own_gpu_are_told(topology, device, job, told):
     assert [f"({told})" in text for text in texts] == [True] * (told is not None)
 
 
-def test_far_cores_are_among_the_doubts_of_a_case():
-    far = make_case("1n1g", changes=[on_cpu("A", gpu_affinity="far")])
-    assert any("another NUMA node" in str(note) for note in describe_stability(far))
-    assert not any("NUMA" in str(note) for note in describe_stability(make_case("1n1g")))
+def test_long_values_are_cut():
+    changes = [on_cpu("A" * 500), on_cpu("A" * 499 + "B"), on_cpu("A" * 500)]
+    ((text,),) = describe(make_case(changes=changes, hosts=["n1", "n2", "n1"])).values()
+    assert "A" * (MAX_VALUE_CHARACTERS + 1) not in text
+    assert f"'{'A' * MAX_VALUE_CHARACTERS}...' (n1)" in text

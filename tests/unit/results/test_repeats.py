@@ -12,7 +12,7 @@ from builders import (
     make_record,
     read_csv,
 )
-from outcome_builders import PHASE_SECONDS, make_started_case
+from outcome_builders import PHASE_SECONDS, change_outcomes, make_started_case
 from report_values import (
     find_tables,
     list_rows,
@@ -41,31 +41,21 @@ def make_fed(data: str, rates: list[float], waits: tuple[float, ...] = (0.0,), *
     planned = make_planned_case(
         topology, case_id=f"{data}-{topology}", data=data, repeats=len(rates), **changes
     )
-    outcomes = CaseOutcomes(
-        planned,
-        tuple(
-            dataclasses.replace(outcome, record=add_waits(outcome.record, waits))
-            for outcome in make_outcomes(planned, rates).outcomes
-        ),
-    )
-    return change_cases(outcomes, data=data)
 
+    def list_changes(outcome):
+        window = outcome.record.window_seconds
+        ranks = [
+            make_rank(rank, window_seconds=window, data_wait_seconds=seconds)
+            for rank, seconds in enumerate(waits)
+        ]
+        return {"record": {"ranks": tuple(ranks), "case": vary(outcome.record.case, data=data)}}
 
-def add_waits(record, waits):
-    ranks = [
-        make_rank(rank, window_seconds=record.window_seconds, data_wait_seconds=seconds)
-        for rank, seconds in enumerate(waits)
-    ]
-    return dataclasses.replace(record, ranks=tuple(ranks))
+    return change_outcomes(make_outcomes(planned, rates), list_changes)
 
 
 def make_table(*cases: CaseOutcomes) -> Table:
     (table,) = find_tables(summarize(make_manifest(), cases), "data")
     return table
-
-
-def test_cases_with_their_batch_on_the_device_have_no_such_table():
-    assert find_tables(summarize(make_manifest(), [make_fed("device", [40.0])]), "data") == []
 
 
 def test_throughput_without_waiting_is_over_the_rest_of_the_window():
@@ -106,21 +96,11 @@ def test_rank_that_waited_longest_is_the_one_that_is_told():
 def test_log_of_another_script_says_nothing_of_waiting():
     theirs = make_fed("python-queue", [40.0], script="tensorpack")
     cases = (make_fed("device", [50.0]), change_cases(theirs, log_format="tensorpack"))
-    _, row = list_rows(*cases)
-    assert (row.samples_per_s, row.computed_samples_per_s, row.data_waiting_share) == (
-        40.0,
-        None,
-        None,
-    )
     assert write_rows(make_table(*cases))[1][-3:-1] == ("unknown", "unknown")
 
 
 def change_records(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
-    changed = (
-        dataclasses.replace(one, record=dataclasses.replace(one.record, **changes))
-        for one in outcomes.outcomes
-    )
-    return CaseOutcomes(outcomes.case, tuple(changed))
+    return change_outcomes(outcomes, lambda _: {"record": changes})
 
 
 def change_cases(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
@@ -137,12 +117,6 @@ def test_what_the_host_waits_beside_a_device_that_it_does_not_wait_for_is_not_th
     cases = [make_fed("device", [50.0]), make_fed("folder", [40.0], (0.5,))]
     summary = summarize(make_manifest(), list(map(use_events, cases)))
     (table,) = find_tables(summary, "data")
-    _, row = list_rows(*map(use_events, cases))
-    assert (row.samples_per_s, row.computed_samples_per_s, row.data_waiting_share) == (
-        40.0,
-        None,
-        None,
-    )
     assert WAIT_UNKNOWN in read_marks(summary, table.rows[1])
     assert write_rows(table)[1][-3:] == ("unknown", "unknown", "0.80")
     _, line = read_csv(summary)
@@ -173,52 +147,17 @@ def test_search_that_memory_did_not_end_is_told(trials, is_told):
     assert (NOT_MEMORY in summarize(make_manifest(), [make_search(*trials)]).footnotes) == is_told
 
 
-def test_search_that_memory_did_not_end_is_told_of_one_repeat_too():
-    ended, not_ended = make_search((8, True)), make_search((8, False))
-    both = CaseOutcomes(ended.case, (*ended.outcomes, *not_ended.outcomes))
-    assert NOT_MEMORY in summarize(make_manifest(), [both]).footnotes
-
-
-def test_data_sources_of_one_case_stand_together():
-    cases = [
-        make_fed(data, [40.0], waits)
-        for data in ("device", "zmq")
-        for waits in ((0.0,), (0.0, 0.0))
-    ]
-    rows = write_rows(make_table(*cases))
-    assert [(row[2], row[1]) for row in rows] == [
-        ("1n1g", "device"),
-        ("1n1g", "zmq, 1 x 2"),
-        ("1n2g", "device"),
-        ("1n2g", "zmq, 1 x 2"),
-    ]
-
-
-def test_case_without_one_on_the_device_has_no_reference():
-    table = make_table(make_fed("folder", [40.0], (0.5,), data_workers=4))
-    ((framework, source, topology, *figures),) = write_rows(table)
-    assert (framework, source, topology) == ("pytorch", "folder, 4 x 2", "1n1g")
-    assert figures[1:] == ["53.33", "25.0 %", "no reference"]
-
-
-def test_variants_stand_in_the_label():
-    table = make_table(
-        make_fed("zmq", [40.0], optimizer="sgd", gradient_accumulation=4, loss_scale=128)
-    )
-    assert table.rows[0][0].text == "pytorch sgd accumulate 4 loss scale 128"
-
-
 @pytest.mark.parametrize(
-    ("device", "platform", "text"),
+    ("device", "sockets", "text"),
     [
-        ("cpu", {"cpu_model": "AMD EPYC", "cpu_sockets": "1"}, "8 ranks on 2x AMD EPYC, 2 nodes"),
-        ("cpu", {"cpu_model": "AMD EPYC"}, "8 ranks on AMD EPYC, 2 nodes"),
-        ("cuda", {"cpu_model": "AMD EPYC"}, "8x NVIDIA H200, 2 nodes"),
+        ("cpu", "1", "8 ranks on 2x AMD EPYC, 2 nodes"),
+        ("cpu", "", "8 ranks on AMD EPYC, 2 nodes"),
+        ("cuda", "", "8x NVIDIA H200, 2 nodes"),
     ],
 )
-def test_ranks_on_cpus_are_not_counted_as_cpus(device, platform, text):
+def test_ranks_on_cpus_are_not_counted_as_cpus(device, sockets, text):
     case = dataclasses.replace(make_case(topology="2n4g"), device=device)
-    record = make_record(case, platform=platform)
+    record = make_record(case, platform={"cpu_model": "AMD EPYC", "cpu_sockets": sockets})
     ranks = [dataclasses.replace(rank, device_name="NVIDIA H200") for rank in record.ranks]
     assert describe_hardware(dataclasses.replace(record, ranks=tuple(ranks))) == text
 

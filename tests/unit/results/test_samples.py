@@ -21,11 +21,6 @@ def list_samples(outcomes, quantity="samples_per_s"):
     return samples[quantity].get(case.case_id, [])
 
 
-def test_each_repeat_is_a_sample_where_there_are_no_blocks():
-    outcomes = make_outcomes(make_planned_case(repeats=3), [3.0, 1.0, 2.0])
-    assert list_samples(outcomes) == pytest.approx([3.0, 1.0, 2.0])
-
-
 def test_sample_of_a_block_is_the_median_of_its_repeats():
     # neighbours are in different blocks: 1, 3, 9 and 2, 8, 8
     rates = [1.0, 2.0, 3.0, 8.0, 9.0, 8.0]

@@ -41,30 +41,18 @@ def is_different(verdict):
     return verdict.verdict in (SLOWER, FASTER)
 
 
-def is_slower(verdict):
-    return verdict.verdict == SLOWER
-
-
-def is_equivalent(verdict):
-    return verdict.verdict == EQUIVALENT
-
-
-def is_within(verdict):
-    return verdict.is_within_limit
-
-
 # noise of A and B, true ratio, limit, pairs, what is counted, how often at least and at most: the
 # latter is three deviations above the share that the level allows
 CHANCES = {
     "same code in little noise": ((0.01, 0.01), 1.0, None, 400, is_different, 5, 28),
     "same code in much noise": ((0.03, 0.03), 1.0, None, 400, is_different, 5, 28),
     "B varies ten times as much": ((0.005, 0.05), 1.0, None, 400, is_different, 0, 33),
-    "5 % slower": ((0.01, 0.01), 0.95, None, 200, is_slower, 198, 200),
-    "as far apart as the margin": ((0.01, 0.01), 0.98, None, 300, is_equivalent, 0, 26),
+    "5 % slower": ((0.01, 0.01), 0.95, None, 200, lambda v: v.verdict == SLOWER, 198, 200),
+    "by the margin": ((0.01, 0.01), 0.98, None, 300, lambda v: v.verdict == EQUIVALENT, 0, 26),
     "slower by the limit": ((0.02, 0.02), 0.97, 0.03, 400, lambda v: v.is_beyond_limit, 0, 16),
-    "slower by the limit passes": ((0.03, 0.03), 0.97, 0.03, 300, is_within, 0, 26),
-    "slower by more passes": ((0.03, 0.03), 0.95, 0.03, 200, is_within, 0, 3),
-    "as fast passes": ((0.01, 0.01), 1.0, 0.03, 200, is_within, 180, 200),
+    "as slow passes": ((0.03, 0.03), 0.97, 0.03, 300, lambda v: v.is_within_limit, 0, 26),
+    "slower passes": ((0.03, 0.03), 0.95, 0.03, 200, lambda v: v.is_within_limit, 0, 3),
+    "as fast passes": ((0.01, 0.01), 1.0, 0.03, 200, lambda v: v.is_within_limit, 180, 200),
 }
 
 

@@ -69,13 +69,6 @@ def test_needed_samples_are_the_first_whose_extremes_suffice(confidence, count):
     assert count_needed_samples(confidence) == count
 
 
-def test_probabilities_of_many_samples_go_on_as_those_of_few():
-    count = median.EXACT_SAMPLES + 1
-    for below in (count // 2, count // 2 - 30):
-        exact = math.comb(count, below) / 2**count
-        assert median.compute_binomial(count, below) == pytest.approx(exact, rel=1e-9)
-
-
 def test_interval_of_a_hundred_thousand_samples_is_that_of_the_normal_distribution():
     samples = list(range(99_999))
     interval = median.compute_median_interval(samples)

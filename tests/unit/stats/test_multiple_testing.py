@@ -1,7 +1,5 @@
 """Holm's adjustment and chances of many events against hand-made figures and SciPy's."""
 
-import random
-
 import pytest
 
 from dlperf_slurm.stats.multiple_testing import adjust_by_holm, compute_excess_chance
@@ -34,24 +32,6 @@ def test_holm_multiplies_the_smallest_by_the_number_of_tests(p_values, adjusted)
 )
 def test_chance_of_many_hits_is_that_of_the_poisson_binomial(hits, chances, expected):
     assert compute_excess_chance(hits, chances) == pytest.approx(expected)
-
-
-def add_up_events(chances):
-    """Return the probabilities of 0, 1, ... hits, adding one event at a time."""
-    counts = [1.0]
-    for chance in chances:
-        missed, hit = [*counts, 0.0], [0.0, *counts]
-        counts = [(1 - chance) * a + chance * b for a, b in zip(missed, hit)]
-    return counts
-
-
-@pytest.mark.parametrize("choices", [(8,), (2, 3, 4, 36)])
-def test_chance_over_many_events_is_that_of_adding_them_one_by_one(choices):
-    generator = random.Random(3)
-    chances = [1 / generator.choice(choices) for _ in range(501)]
-    counts = add_up_events(chances)
-    found = [compute_excess_chance(hits, chances) for hits in range(502)]
-    assert found == pytest.approx([sum(counts[hits:]) for hits in range(502)], rel=0, abs=1e-12)
 
 
 def test_chance_of_thousands_of_events_is_found():

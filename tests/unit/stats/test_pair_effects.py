@@ -36,7 +36,6 @@ def find_slow(nodes, slow_nodes=(), slow_links=(), blocks=5, rounds=None, lost=N
     "case",
     [
         {"nodes": 8},
-        {"nodes": 8, "slow_nodes": [2]},
         {"nodes": 9, "slow_nodes": [0]},
         {"nodes": 8, "slow_links": [(1, 6)]},
         {"nodes": 16, "slow_nodes": [3, 7], "slow_links": [(1, 6), (3, 9)]},

@@ -35,8 +35,7 @@ _WORD = re.compile(
 def explain(text: str) -> Markup:
     """Escape a text for HTML; the first glossary term in it gets its meaning as a tooltip."""
     match = _WORD.search(text)
-    meaning = "" if match is None else explain_word(match[0])
-    if match is None or not meaning:
+    if match is None or not (meaning := explain_word(match[0])):
         return escape(text)
     word = Markup('<abbr title="{}">{}</abbr>').format(meaning, match[0])
     return escape(text[: match.start()]) + word + escape(text[match.end() :])

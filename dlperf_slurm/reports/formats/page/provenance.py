@@ -85,13 +85,8 @@ def _make_version_table(
         for version in sorted(versions)
     )
     header = ("software", *names)
-    return make_table(
-        "Versions",
-        header,
-        rows,
-        len(header),
-        "software versions that each framework's Python reported",
-    )
+    caption = "software versions that each framework's Python reported"
+    return make_table("Versions", header, rows, len(header), caption)
 
 
 def _make_host_table(hosts: Counts, devices: Counts) -> Table:

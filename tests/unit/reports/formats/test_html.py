@@ -6,7 +6,6 @@ import hashlib
 import re
 import subprocess
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy
 import pytest
@@ -17,7 +16,6 @@ from report_values import (
     make_cases,
     make_measured,
     plot_cases,
-    plot_made_cases,
     rename,
     summarize_cases,
     write_rows,
@@ -26,15 +24,13 @@ from report_values import (
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import STEP_SECONDS_FILE
 from dlperf_slurm.files.owned import LIST_FILE
-from dlperf_slurm.provision.environments.pins import list_pins
-from dlperf_slurm.reports.formats import Report, page
+from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.formats.html import make_page
-from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
+from dlperf_slurm.reports.formats.page.figures import inline_svg
 from dlperf_slurm.reports.formats.page.glossary import GLOSSARY, explain
 from dlperf_slurm.reports.formats.page.provenance import tabulate_missing
 from dlperf_slurm.reports.formats.page.reproduce import write_command
 from dlperf_slurm.reports.plots import Plot, draw_for_page
-from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
 
 pytestmark = pytest.mark.integration
 
@@ -62,21 +58,12 @@ class Document(HTMLParser):
         return [attributes[name] for _, attributes in self.elements if name in attributes]
 
 
-def test_links_at_the_top_are_in_the_order_of_the_page():
-    cases = make_cases()
-    text = make_page(Report(summarize_cases(cases), (), "title = 'x'\n"))
-    links = re.findall(r'href="#([^"]+)"', text[text.index("<nav") : text.index("</nav>")])
-    assert {"missing", "details"} < set(links)
-    places = [text.index(f'id="{link}"') for link in links]
-    assert places == sorted(places)
-
-
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>'
 
 
 @pytest.fixture(scope="module")
 def plots():
-    return plot_made_cases()
+    return plot_cases(make_cases())
 
 
 @pytest.fixture(scope="module")
@@ -124,23 +111,13 @@ def test_policy_forbids_everything_but_the_pages_own_script(html, document):
     assert f"script-src 'sha256-{digest}';" in policy
 
 
-def test_ids_are_unique(document):
+def test_every_link_and_label_has_one_end(document):
     ids = document.list_values("id")
-    assert sorted({name for name in ids if ids.count(name) > 1}) == []
-
-
-def test_every_link_and_label_has_an_end(document):
-    ids = set(document.list_values("id"))
+    assert len(ids) == len(set(ids))
     ends = [text[1:] for text in document.list_values("href")]
     for name in ("aria-labelledby", "aria-describedby", "for"):
         ends += [end for text in document.list_values(name) for end in text.split()]
     assert [end for end in ends if end not in ids] == []
-
-
-def test_headings_leave_no_level_out(document):
-    levels = [int(tag[1]) for tag, _ in document.elements if re.fullmatch(r"h[1-6]", tag)]
-    assert levels[0] == 1
-    assert [b for a, b in zip(levels, levels[1:]) if b > a + 1] == []
 
 
 def test_footnote_stands_below_its_table_and_leads_back_to_its_first_mark(html):
@@ -156,27 +133,6 @@ def test_all_tables_of_the_other_formats_are_there_but_those_that_one_table_join
         assert (table.title in document.texts) == (table.title != joined)
 
 
-def test_six_batch_sizes_are_six_rows_of_one_table():
-    cases = [
-        dataclasses.replace(renamed, case=dataclasses.replace(renamed.case, case_id=f"jax-{size}"))
-        for size in (1, 2, 4, 8, 16, 32)
-        for renamed in [
-            rename(make_measured("jax", "1n1g", [0.1, 0.1]), batch_size_per_device=size)
-        ]
-    ]
-    html = make_small_page(*cases)
-    (overview,) = re.findall(r'<section class="sortable overview".*?</section>', html, re.DOTALL)
-    assert overview.count('scope="row"') == 6
-    assert html.count('<h3 id="table-1-title">') == 1
-    assert "per device</h" not in html
-
-
-def test_failed_and_left_out_cases_are_named_with_reasons(document):
-    assert "pytorch-resnet50-1n2g-bs8-fp32" in document.texts
-    assert f"failed: {HOSTILE}" in document.text
-    assert f"the site has 2 nodes {HOSTILE}" in document.text
-
-
 def test_state_counts_what_is_missing(document):
     assert "23 of 24 planned repeats were measured; 1 has no valid record." in document.text
     whole = make_small_page(make_measured("jax", "1n1g", [0.1]))
@@ -190,37 +146,13 @@ def test_repeats_that_lack_for_the_same_reason_are_one_row():
     assert write_rows(table) == (("failed: exit 1", "1-3", names),)
 
 
-def test_run_without_a_record_has_neither_provenance_nor_figures():
-    html = make_small_page(make_measured("jax", "1n1g", [], ["not submitted"]))
-    assert 'id="provenance"' not in html
-    assert "<figure>" not in html
-    assert "not submitted" in html
-
-
-def test_figures_stand_at_their_table(html):
-    (overview,) = re.findall(r'<section class="sortable overview".*?</section>', html, re.DOTALL)
-    (fold,) = re.findall(r'<details class="sortable fold" id="table-1">.*?</details>', html, re.S)
-    # throughput, the same relative to the fastest, and efficiency; step times, for papers too
-    assert (overview.count("<figure>"), fold.count("<figure>")) == (3, 1)
-
-
 def test_figures_of_tables_that_one_joins_say_what_each_is_about():
     case = make_measured("jax", "1n1g", [0.1, 0.1])
     cases = (case, rename(case, precision="amp-bf16"))
     subjects = [f"ResNet-50: {name}, batch size 8 per device" for name in ("fp32", "amp-bf16")]
-    plots = [
-        Plot(f"distribution-{number}", subject, "Steps", "of all repeats", SVG, b"", b"")
-        for number, subject in enumerate(subjects)
-    ]
+    plots = [Plot(f"distribution-{s[11:15]}", s, "Steps", "", SVG) for s in subjects]
     titles = re.findall("<h4>(Steps.*)</h4>", make_page(Report(summarize_cases(cases), plots)))
     assert titles == [f"Steps: {subject}" for subject in subjects]
-
-
-def test_many_facts_of_a_machine_are_folded():
-    case = make_measured("jax", "1n1g", [0.1])
-    assert '">Machine</h3>\n<div' in make_small_page(case)
-    case.outcomes[0].record.platform.update({f"fact{n}": "1" for n in range(20)})
-    assert "Machine: 21 facts</h3></summary>" in make_small_page(case)
 
 
 def test_run_of_one_topology_has_bars_in_its_table_and_no_chart():
@@ -231,28 +163,17 @@ def test_run_of_one_topology_has_bars_in_its_table_and_no_chart():
     assert re.findall(r'<path d="M0 11h([\d.]+)" stroke=', html) == ["72.0", "36.0"]
 
 
-def test_words_are_explained_where_they_stand(document):
-    meanings = document.list_values("title")
-    assert "1 node with 2 devices" in meanings
-    assert GLOSSARY["waiting"] in meanings
-
-
 def test_word_of_a_user_is_no_markup_where_it_is_explained():
     assert explain("<b>busy</b>") == (
         f'&lt;b&gt;<abbr title="{escape(GLOSSARY["busy"])}">busy</abbr>&lt;/b&gt;'
     )
 
 
-@pytest.mark.parametrize(
-    "frameworks",
-    [("jax", "pytorch"), pytest.param(tuple(list_pins()), marks=pytest.mark.exhaustive)],
-    ids=len,
-)
-def test_page_weighs_less_than_20_kilobytes_a_case(frameworks):
+def test_page_weighs_less_than_20_kilobytes_a_case():
     rng = numpy.random.default_rng(1)
     cases = [
         make_measured(framework, topology, list(0.1 + 0.001 * rng.random(7)))
-        for framework in frameworks
+        for framework in ("jax", "pytorch")
         for topology in ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g")
     ]
     with draw_for_page():
@@ -261,51 +182,12 @@ def test_page_weighs_less_than_20_kilobytes_a_case(frameworks):
     assert len(page.encode()) < 20_000 * len(cases)
 
 
-def test_figure_has_the_pages_colours_and_a_name(plots):
-    for plot in plots:
-        svg = inline_svg(plot)
-        assert [color for color in PAGE_COLORS if color in svg.lower()] == []
-        assert "<style" not in svg
-        assert f">{plot.caption}</desc>" in svg
-
-
-def read_light(color: str) -> float:
-    """Relative luminance, as WCAG 2.1 defines it."""
-    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def find_contrast(*colors: str) -> float:
-    dark, light = sorted(map(read_light, colors))
-    return (light + 0.05) / (dark + 0.05)
-
-
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_marks_of_figures_stand_out_on_the_page(scheme):
-    style = Path(page.__file__).with_name("assets") / "report.css"
-    blocks = re.findall(r":root \{(.*?)\}", style.read_text(encoding="utf-8"), re.DOTALL)
-    colors = dict(re.findall(r"--([\w-]+): (#\w{6});", blocks[scheme]))
-    drawn = ["muted", *(f"series-{number}" for number in range(1, len(SERIES_COLORS) + 1))]
-    assert [n for n in drawn if find_contrast(colors[n], colors["page"]) < 3] == []
-    assert [c for c in (MUTED, *SERIES_COLORS) if find_contrast(c, "#ffffff") < 3] == []
-
-
 def test_references_inside_a_figure_have_an_end(plots):
     for plot in plots:
         svg = inline_svg(plot)
         ids = set(re.findall(r'\bid="([^"]+)"', svg))
         assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= ids
         assert set(re.findall(r'href="#([^"]+)"', svg)) <= ids
-
-
-def test_reasons_and_facts_keep_numbers_in_brackets():
-    reason, version = "expected [8], got [1]", "1.0 [1]"
-    lost = make_measured("jax", "1n1g", [0.1], [reason])
-    lost.outcomes[0].record.versions["jax"] = version
-    lost.outcomes[0].record.platform["cpu"] = version
-    texts = Document(make_small_page(lost)).texts
-    assert (texts.count(reason), texts.count(version)) == (1, 2)
 
 
 def test_cell_with_marks_has_its_text_without_them(document):
@@ -333,25 +215,16 @@ def measure(run) -> None:
         numpy.save(path.with_name(STEP_SECONDS_FILE), times)
 
 
-def test_report_writes_the_page_and_its_figures(staged_run):
-    measure(staged_run)
-    assert main(["report"]) == 0
-    folder = staged_run.path / "report"
-    plots = [path for path in (folder / "plots").iterdir() if path.name != LIST_FILE]
-    page = (folder / "report.html").read_text(encoding="utf-8")
-    kinds = {re.split("-resnet-?50", path.name)[0] for path in plots}
-    assert {path.suffix for path in plots} == {".svg"}
-    assert kinds == {"step-times", "ranks-pytorch"}
-    # the matrix as it was
-    assert "title = &#34;Small&#34;" in page
-
-
 def test_figures_for_papers_are_written_beside_those_of_the_page(staged_run):
     measure(staged_run)
     assert main(["report"]) == 0
     folder = staged_run.path / "report"
     before = {name: c for name, c in list_contents(folder).items() if "/" not in name}
+    # the matrix as it was
+    assert b"title = &#34;Small&#34;" in before["report.html"]
     plots = list_contents(folder / "plots")
+    kinds = {re.split(r"-resnet-?50.*(?=\.)", name)[0] for name in plots if name != LIST_FILE}
+    assert kinds == {"step-times", "ranks-pytorch"}
     assert main(["report", "--plots", "files"]) == 0
     assert list_contents(folder / "plots") == plots
     files = [path for path in (folder / "plots-files").iterdir() if path.name != LIST_FILE]
@@ -379,45 +252,31 @@ def test_variant_of_a_report_leaves_the_report_as_it_was(staged_run, capsys):
         page = f"report{'-'.join(options)[1:]}.html"
         assert page in after.keys() - before.keys()
         assert capsys.readouterr().out.endswith(f"Report: {folder / page}\n")
-
-
-def test_report_leaves_what_others_put_beside_its_plots(staged_run):
-    measure(staged_run)
-    plots = staged_run.path / "report/plots"
-    assert main(["report"]) == 0
-    (plots / "mine.svg").write_text("<svg/>", encoding="utf-8")
-    assert main(["report"]) == 0
-    assert (plots / "mine.svg").exists()
-
-
-def test_page_without_plots_has_its_own_charts_alone(staged_run):
-    measure(staged_run)
-    assert main(["report", "--plots", "none"]) == 0
-    page = (staged_run.path / "report/report-plots-none.html").read_text(encoding="utf-8")
+    page = after["report-plots-none.html"].decode()
     assert 'class="chart"' in page
     assert 'class="plot' not in page
+    (folder / "plots" / "mine.svg").write_text("<svg/>", encoding="utf-8")
+    assert main(["report"]) == 0
+    assert (folder / "plots" / "mine.svg").exists()
 
 
 def test_command_that_reproduces_writes_the_matrix_and_submits_it(staged_run, tmp_path):
     measure(staged_run)
-    manifest = dataclasses.replace(
-        staged_run.manifest,
-        command=("/opt/tool/__main__.py", "plan", f"far/{staged_run.manifest.matrix_name}.toml"),
-    )
+    name = f"{staged_run.manifest.matrix_name}.toml"
+    words = ("/opt/tool/__main__.py", "plan", f"far/{name}")
+    manifest = dataclasses.replace(staged_run.manifest, command=words)
     matrix = 'title = "it\'s $HOME"\nEND_OF_MATRIX\n'
     command = write_command(manifest, matrix)
     script = f'dlperf-slurm() {{ echo "$@"; }}\n{command}\n'
     done = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    name = f"{staged_run.manifest.matrix_name}.toml"
     assert done.stdout == f"plan {name}\n"
     assert (tmp_path / name).read_text(encoding="utf-8") == matrix
 
 
 def test_report_of_an_unmeasured_run_has_a_page(staged_run):
     assert main(["report"]) == 5
-    assert "0 of 6 planned repeats" in (staged_run.path / "report/report.html").read_text("utf-8")
-    assert find_task(staged_run, "1n1g").case_id in (
-        staged_run.path / "report/report.html"
-    ).read_text("utf-8")
+    page = (staged_run.path / "report/report.html").read_text("utf-8")
+    assert "0 of 6 planned repeats" in page
+    assert find_task(staged_run, "1n1g").case_id in page

@@ -8,17 +8,15 @@ import pytest
 from builders import read_csv
 from report_values import (
     HOSTILE,
-    list_dtypes,
     make_cases,
     make_measured,
-    make_repeat_frame,
     rename,
     summarize_cases,
 )
 
 from dlperf_slurm.reports.formats.parquet import serialize_frames
 from dlperf_slurm.reports.step_files import find_step_file, write_case
-from dlperf_slurm.results.cases import CASE_TABLE, analyze
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.detail_frames import make_step_frame
 
 
@@ -63,27 +61,6 @@ def test_figures_are_numbers_and_names_are_texts(tmp_path):
     assert types["batch_size_per_device"] == "VARCHAR"
 
 
-@pytest.mark.parametrize("make_frame", [make_columns, make_repeat_frame, make_step_frame])
-def test_types_do_not_depend_on_what_was_measured(make_frame, tmp_path):
-    path = tmp_path / "x.parquet"
-    nothing = [make_measured("jax", "1n1g", [], ["not submitted"])]
-    everything = read_types(make_frame(make_cases()), path)
-    assert read_types(make_frame(nothing), path) == everything
-    assert read_types(make_frame([]), path) == everything
-
-
-def test_columns_are_in_their_order(tmp_path):
-    assert list(read_types(make_columns([]), tmp_path / "x.parquet")) == list(
-        list_dtypes(CASE_TABLE)
-    )
-
-
-def test_missing_figure_is_null_and_its_problem_says_why(read):
-    (row,) = read(make_columns([make_measured("jax", "1n1g", [], ["failed: x"])]))
-    assert row["samples_per_s"] is None
-    assert row["problem"] == "failed"
-
-
 def test_hostile_text_comes_back_as_it_was(read):
     case = rename(make_measured("jax", "1n1g", [0.1]), framework=HOSTILE, notes=("'); DROP",))
     (row,) = read(make_columns([case]))
@@ -96,14 +73,6 @@ def test_folder_for_temporary_files_may_have_a_hostile_name(tmp_path, monkeypatc
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     assert serialize_frames(make_columns([]))[0].startswith(b"PAR1")
-
-
-def test_steps_are_those_that_were_measured(read):
-    cases = [make_measured("jax", "1n2g", [0.1, 0.2]), make_measured("jax", "1n1g", [], ["failed"])]
-    rows = read(make_step_frame(cases))
-    times = [outcome.rank_step_seconds for outcome in cases[0].outcomes]
-    assert [row["seconds"] for row in rows] == [s for one in times for s in one.ravel().tolist()]
-    assert {row["case_id"] for row in rows} == {"jax-resnet50-1n2g-bs8-fp32"}
 
 
 def read_rows(path):
