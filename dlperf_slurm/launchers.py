@@ -57,7 +57,7 @@ class Launcher:
     uses_srun: bool = False
 
     def count_tasks_per_node(self, topology: Topology) -> int:
-        """Return the Slurm tasks per node: one per device, or 1 if the launcher starts ranks."""
+        """Return the Slurm tasks per node: one per device, or 1 if the launcher runs per node."""
         return 1 if self.starts_nodes else topology.devices_per_node
 
 

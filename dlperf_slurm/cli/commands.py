@@ -42,7 +42,7 @@ NO = "no"
 IN_TURNS = "the named run, and your run submitted with it by --interleave"
 IN_JOBS = "in jobs: commands that your matrix and site file set"
 OF_THE_RUN = "in jobs: commands that the run's files set"
-GOES_ON = ("the named run", "the named run", IN_TURNS, NO, OF_THE_RUN)
+CONTINUES_RUN = ("the named run", "the named run", IN_TURNS, NO, OF_THE_RUN)
 NAMED_OR_YOURS = "the named run, or the latest if it is yours"
 # name -> whether it reads runs, writes into a run, submits, cancels, and where it runs code; other
 # commands do none of it. A run is any run, one that this user began ("your"), or the one that the
@@ -61,7 +61,8 @@ EFFECTS = {
     "submit": ("any", "new runs", "the new runs", NO, IN_JOBS),
     "sweep": ("any", "a new run", "the new run", NO, IN_JOBS),
     "nodes": ("any", "the run's report", NO, NO, NO),
-    **dict.fromkeys(("resume", "retry"), GOES_ON),
+    "resume": CONTINUES_RUN,
+    "retry": CONTINUES_RUN,
     "list": ("any", NO, NO, NO, NO),
     "log": ("any", NO, NO, NO, NO),
     "status": ("any", "the run's journal", NO, NO, NO),

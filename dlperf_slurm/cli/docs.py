@@ -64,8 +64,8 @@ def _cut_section(text: str, anchor: str) -> str:
     """Return the section of a page, with its subsections; raise InputError if there is none."""
     headings = [*_HEADING.finditer(_CODE.sub(lambda code: " " * len(code[0]), text))]
     # as in a link: "what-is-compared"
-    words = (re.sub(r"[^\w\s-]", "", heading[2].lower()) for heading in headings)
-    anchors = [re.sub(r"[\s-]+", "-", text).strip("-") for text in words]
+    names = (re.sub(r"[^\w\s-]", "", heading[2].lower()) for heading in headings)
+    anchors = [re.sub(r"[\s-]+", "-", name).strip("-") for name in names]
     if anchor not in anchors:
         raise InputError(describe_unknown_choice(anchor, anchors[1:]))
     first, *later = headings[anchors.index(anchor) :]

@@ -83,8 +83,9 @@ def pack_sidecars(folder: Path, case: Case) -> None:
         # the folder may contain other files
         (folder / NODES_DIR).rmdir()
     for path in (folder / name for name in STREAM_FILES):
-        if path.exists() and path.stat().st_size == 0:
-            remove_file(path)
+        with suppress(FileNotFoundError):
+            if path.stat().st_size == 0:
+                remove_file(path)
     with suppress(FileProblem, FileNotFoundError):
         if read_json(folder / CASE_FILE, Case) == case:
             remove_file(folder / CASE_FILE)

@@ -86,7 +86,7 @@ def read_text(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = 
 
 
 def decode_text(content: bytes, where: str) -> str:
-    """Decode the content of a text file, with line ends as \n; raises FileProblem if not UTF-8."""
+    """Decode the content of a text file, with line ends as \\n; raises FileProblem if not UTF-8."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -144,9 +144,11 @@ def make_framework_script(
     verb, *options = worker_command
     traced = {TORCH: "trace"}
     script_commands = {"script": ["bash"], "script_ranks": start(["bash"])}
-    network = site.rendezvous
-    ways = RendezvousSettings(site.ranks, network.host_suffix, network.interface)
-    options = [*ways.list_words(), *options]
+    chosen_network = site.rendezvous
+    rendezvous = RendezvousSettings(
+        site.ranks, chosen_network.host_suffix, chosen_network.interface
+    )
+    options = [*rendezvous.list_words(), *options]
     own_env = {name: v for name, v in site.env.items() if common.env.get(name) != v}
     return FrameworkScript(
         name=kind.framework,

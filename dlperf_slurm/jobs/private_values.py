@@ -118,7 +118,7 @@ def _list_variables(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def write_private_values(folder: Path, words: Mapping[str, str]) -> None:
-    """Write `export NAME=WORD`, words quoted already, to a file that only its owner can read."""
+    """Write lines `export NAME=WORD` to a file that only its owner can read; words are quoted."""
     exports = [f"export {name}={word}\n" for name, word in sorted(words.items())]
     write_file(folder / PRIVATE_FILE, os.fsencode("".join(exports)), root=folder, mode=0o600)
 

@@ -100,7 +100,7 @@ def list_options(group: "Group", site: Site, run_id: str, run_dir: Path) -> list
 
 
 def list_directives(group: "Group", site: Site) -> list[str]:
-    """List a group's further #SBATCH lines, of container, site and node; may raise InputError."""
+    """List a group's other #SBATCH lines: container, site, node; InputError for an invalid one."""
     values = list_shape_values(site, group.topology)
     filled = [render_word(line, values, "directives") for line in site.directives]
     try:

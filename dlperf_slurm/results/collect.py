@@ -239,7 +239,7 @@ class Attempts:
         elif last_state is not None and not problem:
             detail = f" ({last_state.detail})" if last_state.detail else ""
             # the detail may say itself that there is no record
-            missing = "" if "no record" in detail else "no record: "
+            missing = "" if last_state.detail.startswith("no record") else "no record: "
             problem = f"{missing}{last_state.state}{detail}"
         elif last_state is not None and is_terminated:
             problem += f": {last_state.state}"

@@ -75,7 +75,7 @@ def find_other_work(a: Facts, b: Facts) -> str:
 def list_provenance(records: Sequence[Record]) -> dict[str, list[str]]:
     """Return a case's distinct values of each version, machine fact and setting, or "none".
 
-    Machine facts include the devices and job variables.
+    Devices and JOB_VARIABLES are included; the settings are REPORTED_SETTINGS.
     """
     described = [
         {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CASE_MEANING, REPEAT_MEANING = (column.meaning for column in REPEATS[:2])
 
 
-# `_list_ranks` has the values in this order
+# declared for files and docs; `_list_ranks` yields the values in this order
 RANKS: tuple[Column, ...] = (
     copy_column("case_id", TEXT, "", CASE_MEANING),
     copy_column("repeat", COUNT, "", REPEAT_MEANING),
@@ -39,7 +39,7 @@ RANKS: tuple[Column, ...] = (
     copy_column("final_loss", NUMBER, "", "loss after the last step"),
 )  # fmt: skip
 
-# filled from whole arrays by `make_step_frame`
+# declared for files and docs; `make_step_frame` fills them from whole arrays
 STEPS: tuple[Column, ...] = (
     copy_column("case_id", REPEATED_TEXT, "", CASE_MEANING),
     copy_column("repeat", SHORT_COUNT, "", REPEAT_MEANING),

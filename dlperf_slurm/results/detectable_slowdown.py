@@ -51,32 +51,32 @@ def describe_power(
 def _describe_cases(
     count: int,
     unit: str,
-    cases: int,
+    case_count: int,
     known: Sequence[Sequence[Sequence[float]]],
     is_paired: bool,
 ) -> str:
     """Describe which slowdown is detectable for a number of cases with `count` samples each.
 
-    `known` has for each of them that earlier runs measured its samples in each of these runs, from
-    which the spread is estimated.
+    `known` has, for each case that earlier runs measured, its samples in each of these runs. The
+    spread is estimated from them.
     """
     what = count_things(count, unit)
-    needed = choose_test(is_paired).count_needed_values(tests=cases)
+    needed = choose_test(is_paired).count_needed_values(tests=case_count)
     comparison = "comparison of two interleaved runs" if is_paired else "comparison of two runs"
     if count < needed:
         return (
-            f"{what}: too few to detect any slowdown of {_describe_count(cases)}; at least "
+            f"{what}: too few to detect any slowdown of {_describe_count(case_count)}; at least "
             f"{needed} are needed"
         )
     if known:
         spread = compute_median([*map(pool_spreads, known)])
         runs = sum(map(len, known))
         source = f"variation {100 * spread:.1f} % (from {runs} earlier runs)"
-        detection = _describe_detection(count, spread, cases, is_paired)
+        detection = _describe_detection(count, spread, case_count, is_paired)
         return f"{what}, {source}: a {comparison} like this one {detection}"
     told = []
     for spread in _USUAL_SPREADS:
-        detection = _describe_detection(count, spread, cases, is_paired)
+        detection = _describe_detection(count, spread, case_count, is_paired)
         told.append(f"if repeats vary by {100 * spread:.0f} %, the comparison {detection}")
     return (
         f"{what}; without earlier runs, the variation of repeats is unknown. For a {comparison} "
@@ -84,23 +84,23 @@ def _describe_cases(
     )
 
 
-def _describe_detection(count: int, spread: float, cases: int, is_paired: bool) -> str:
+def _describe_detection(count: int, spread: float, case_count: int, is_paired: bool) -> str:
     """Describe how probably the slowdown SLOWDOWN is detected, and which one surely.
 
-    "Surely" is with the probability POWER. Each of `cases` has `count` samples with the same
-    relative `spread`; `is_paired`: the two runs are interleaved.
+    "Surely" is with the probability POWER. Each case has `count` samples with the same relative
+    `spread`; `is_paired`: the two runs are interleaved.
     """
-    chance, least = get_power(count, spread, SLOWDOWN, cases, is_paired)
+    chance, least = get_power(count, spread, SLOWDOWN, case_count, is_paired)
     return (
-        f"detects a slowdown of {_describe_count(cases)} by {100 * SLOWDOWN:.0f} % with a "
+        f"detects a slowdown of {_describe_count(case_count)} by {100 * SLOWDOWN:.0f} % with a "
         f"probability of {100 * chance:.0f} %, and by {100 * least:.1f} % with a probability of "
         f"{100 * POWER:.0f} %"
     )
 
 
-def _describe_count(cases: int) -> str:
+def _describe_count(case_count: int) -> str:
     """Return "the case", or "one of 12 cases", for use in a sentence."""
-    return "the case" if cases == 1 else f"one of {cases} cases"
+    return "the case" if case_count == 1 else f"one of {case_count} cases"
 
 
 def get_power(

@@ -35,8 +35,9 @@ def is_noisy(outcome: Outcome) -> bool:
     if outcome.record is None:
         return False
     worst = find_worst(outcome)
-    is_beside = (worst is not None and worst.has_other_processes) or list_gpu_users(outcome)
-    return bool(is_beside) or outcome.record.stolen_share >= MIN_STOLEN_SHARE
+    has_other_processes = worst is not None and worst.has_other_processes
+    has_gpu_users = bool(list_gpu_users(outcome))
+    return has_other_processes or has_gpu_users or outcome.record.stolen_share >= MIN_STOLEN_SHARE
 
 
 def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:

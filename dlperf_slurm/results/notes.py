@@ -184,7 +184,7 @@ def describe_missing_interval(curve_points: int) -> Note:
         "too few repeats for the 95 % interval of a speedup: the case and its baseline need {} each"
     )
     figures = (count_needed_repeats(curve_points),)
-    if curve_points == 1:
+    if curve_points <= 1:
         return FootnoteTemplate(form, figures)
     form += (
         ", because 95 % is the joint confidence of the intervals of all {} speedups of a scaling "

@@ -220,9 +220,8 @@ def _find_outliers(
     for name in dict.fromkeys(name for facts in cases.values() for name in facts):
         if name not in names:
             continue
-        known = {
-            case_id: facts[name] for case_id, facts in cases.items() if facts.get(name, ("",))[0]
-        }
+        told = {case_id: facts[name] for case_id, facts in cases.items() if name in facts}
+        known = {case_id: (value, text) for case_id, (value, text) in told.items() if value}
         values = Counter(value for value, _ in known.values())
         (usual, _), *_ = values.most_common(1) or [("", 0)]
         for case_id, (value, text) in known.items():

@@ -15,7 +15,15 @@ from dlperf_slurm.contract.phases import MEANINGS
 from dlperf_slurm.contract.record import OK, WHOLE_JOB, Record
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.results.collect import QUEUE, TO_FIRST_STEP_SUM, Outcome
-from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column, hide_column
+from dlperf_slurm.results.columns import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TIME,
+    Column,
+    hide_column,
+)
 from dlperf_slurm.results.device_peaks import find_published_tflops
 from dlperf_slurm.results.interference import (
     find_worst,

@@ -57,8 +57,8 @@ def decide(
     needed = test.count_needed_values()
     tested = [i for i, speeds in enumerate(pairs) if min(map(len, speeds)) >= needed]
     known = [pairs[i] for i in tested]
-    # p-values against: B is as fast as A, differs by the margin or more, is slower by the limit at
-    # most
+    # three p-values of each pair, each adjusted for all pairs, against the hypotheses: B is as fast
+    # as A; B differs by the margin or more; B is slower by at most the limit
     differences = adjust_by_holm([test.compute_tails(*speeds).two_sided for speeds in known])
     least, most = 1 - margin, 1 / (1 - margin)
     equivalences = adjust_by_holm(

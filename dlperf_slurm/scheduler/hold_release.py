@@ -71,9 +71,11 @@ class Releaser:
         }
         for group_id, array_job_id in groups.items():
             cause = read_hold(self._run.path, group_id)
-            # a disk that was full for a moment may have lost the error message
-            limit = self._launch_tries if _WORDLESS.fullmatch(cause) else 0
-            limit = RELEASES if is_disk_full_reason(cause) else limit
+            if is_disk_full_reason(cause):
+                limit = RELEASES
+            else:
+                # a disk that was full for a moment may have lost the error message
+                limit = self._launch_tries if _WORDLESS.fullmatch(cause) else 0
             if self._release(array_job_id, limit, poll):
                 with suppress(OSError):
                     forget_hold(self._run.path, group_id)

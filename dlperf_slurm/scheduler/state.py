@@ -248,8 +248,8 @@ def classify_row(row: Optional[QueueRow]) -> str:
 def needs_record(files: StartFiles, row: Optional[QueueRow]) -> bool:
     """Return whether the record of an array task could change its state, so that it is read."""
     queue = classify_row(row)
-    is_waiting_again = files.has_started and queue in ("requeued", "no job")
-    return files.has_ended or queue in OVER or is_waiting_again
+    has_lost_job = files.has_started and queue in ("requeued", "no job")
+    return files.has_ended or queue in OVER or has_lost_job
 
 
 def count_states(states: Sequence[TaskState]) -> dict[str, int]:

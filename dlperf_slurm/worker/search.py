@@ -184,7 +184,7 @@ def measure_as_others(search: Search, case_dir: Path) -> None:
 
 
 def find_and_measure(search: Search) -> bool:
-    """Measure with the largest batch size that fits, or the first of a ladder; return if any did.
+    """Measure with the largest batch size that fits, in a ladder the first; return whether any did.
 
     Memory may still run out in a measurement because of fragmentation: then the next smaller size
     is measured.

@@ -22,7 +22,7 @@ CHOICES = (SOME, FILES, ALL, NONE)
 KINDS_OF_PAGE = ("throughput-", "speedup-", "efficiency-")
 
 _IS_FOR_PAGE = ContextVar("_IS_FOR_PAGE", default=False)
-# what the figures of a report are about: model, devices, site, date, run
+# what the figures of a report are about: models; and devices, site, date and run
 _SOURCE: ContextVar[tuple[str, str]] = ContextVar("_SOURCE", default=("", ""))
 
 
@@ -31,8 +31,8 @@ class Plot:
     """A drawn figure; `name` is the stem of its file names.
 
     `subject` is what the figure shows: the title of a table, or a case id. The caption explains
-    points and bars. `svg` is for the HTML page, which has title and caption as text; the others are
-    files with both in the figure, for slides and papers, which a figure for the page only lacks.
+    points and bars. `svg` is for the HTML page, which has title and caption as text. The other
+    files are for slides and papers, with both in the figure; a figure for the page has none.
     """
 
     name: str

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.plots import Plot, is_drawn_for_page, make_plot
-from dlperf_slurm.reports.plots.lines import is_wide_range, open_panels, show_ratios
+from dlperf_slurm.reports.plots.lines import is_wide_range, open_panels, set_log_scale
 from dlperf_slurm.reports.plots.scaling import list_measured, list_series
 from dlperf_slurm.reports.plots.style import add_legend, mark_series
 
@@ -102,7 +102,7 @@ def _open(
     axes.set_ylim(0, 104)
     axes.set_yticks([0, 25, 50, 75, 100])
     if marks:
-        show_ratios(axes, "x", marks)
+        set_log_scale(axes, "x", marks)
     add_legend(figure, {name: Line2D([], [], **mark_series(index)) for name, index in shown})
     return figure, panels
 

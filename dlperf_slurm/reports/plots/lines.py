@@ -207,17 +207,20 @@ def set_scales(axes: "Axes", chart: PlotChart) -> None:
     points = [point for series in chart.series for point in series.points]
     values = [point.y for point in points] + [y for _, y in chart.ideal]
     if is_wide_range(xs) and is_wide_range(values) and not chart.is_share:
-        show_ratios(axes, "y")
+        set_log_scale(axes, "y")
     else:
         highest = [point.high for point in points if point.high is not None]
         axes.set_ylim(0, HEADROOM * max(values + highest))
 
 
-def show_ratios(axes: "Axes", which: str, digits: Sequence[int] = (1, 2, 5)) -> None:
+def set_log_scale(axes: "Axes", which: str, digits: Sequence[int] = (1, 2, 5)) -> None:
     """Make the axis "x" or "y" logarithmic, with plain numbers as labels of ticks at `digits`."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axes.set(**{f"{which}scale": "log"})
+    if which == "x":
+        axes.set_xscale("log")
+    else:
+        axes.set_yscale("log")
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(LogLocator(subs=digits))
     axis.set_minor_locator(NullLocator())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from dlperf_slurm.contract.record import RankResult
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.plots import Plot, make_plot
-from dlperf_slurm.reports.plots.lines import HEADROOM, is_wide_range, show_ratios
+from dlperf_slurm.reports.plots.lines import HEADROOM, is_wide_range, set_log_scale
 from dlperf_slurm.reports.plots.style import (
     HEAT_COLORS,
     INK,
@@ -132,7 +132,7 @@ def draw_timeline(repeats: Sequence[Outcome]) -> "Figure":
     times = [repeat.rank_step_seconds for repeat in repeats]
     values = [1000 * float(value) for own in times for value in (own.min(), own.max())]
     if is_wide_range(values):
-        show_ratios(strips[0], "y")
+        set_log_scale(strips[0], "y")
     else:
         strips[0].set_ylim(0, HEADROOM * max(values))
     strips[-1].set_xlabel("measured step")

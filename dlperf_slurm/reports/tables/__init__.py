@@ -91,7 +91,7 @@ class ShownColumn:
             list_values(rows[self.name]), intervals, ranges, counts
         ):
             repeats = (count, planned) if 0 < count < planned else None
-            yield Cell(value, form, interval, extent, not self.bounds, repeats)
+            yield Cell(value, form, interval, extent, hides_bounds=not self.bounds, repeats=repeats)
 
 
 def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Interval]]:

@@ -73,7 +73,7 @@ def _read_site(site_name: str, entries: "DataFrame") -> Iterator[NodeHistory]:
         )
 
 
-# of a single run
+# facts about the nodes of a single run, for its history entries
 
 
 def list_node_failures(events: Iterable[Event]) -> list[list[str]]:

@@ -56,7 +56,7 @@ ENTRIES: dict[str, str] = {
 }
 # the columns with JSON
 FACTS = tuple(ENTRIES)[tuple(ENTRIES).index("work") :]
-# reads one; cached, because runs have many in common: callers must not modify the result
+# reads a value of FACTS; cached, because runs have many in common: callers must not modify it
 read_facts: Callable[[str], Any] = lru_cache(maxsize=None)(json.loads)
 # the values of an entry, in the order of ENTRIES
 EntryRow = tuple[Any, ...]

@@ -7,7 +7,7 @@ head_size / 2.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Dict, Iterator, Mapping, Tuple
+from typing import Any, ClassVar, Iterator, Mapping, Tuple
 
 from dlperf_slurm.worker.annotations import Array, Arrays, RandomState
 from dlperf_slurm.worker.models import (
@@ -29,36 +29,61 @@ GENERATES = True
 HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "root mean square normalization")
 ZERO_GRADIENTS = ()
-
-
-def _make_sizes(
-    layers: int, hidden_size: int, heads: int, kv_heads: int, intermediate_size: int
-) -> Dict[str, int]:
-    """Name the sizes that a row of PRESETS has."""
-    return {
-        "layers": layers,
-        "hidden_size": hidden_size,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "intermediate_size": intermediate_size,
-    }
-
-
 # Parameters are those of the model cards. Llama 3.2's scaled rotary frequencies, for texts longer
 # than 8,192 tokens, are left out: they do not change the cost.
 _LLAMA_3 = {"sequence_length": 8192, "vocabulary_size": 128256, "rotary_theta": 500000.0}
-_TIED = {"tied_embedding": True}
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "tinyllama-1.1b": {"sequence_length": 2048, **_make_sizes(22, 2048, 32, 4, 5632)},
-    "llama-3.2-1b": {**_LLAMA_3, **_make_sizes(16, 2048, 32, 8, 8192), **_TIED},
-    "llama-3.2-3b": {**_LLAMA_3, **_make_sizes(28, 3072, 24, 8, 8192), **_TIED},
+    "tinyllama-1.1b": {
+        "sequence_length": 2048,
+        "layers": 22,
+        "hidden_size": 2048,
+        "heads": 32,
+        "kv_heads": 4,
+        "intermediate_size": 5632,
+    },
+    "llama-3.2-1b": {
+        **_LLAMA_3,
+        "layers": 16,
+        "hidden_size": 2048,
+        "heads": 32,
+        "kv_heads": 8,
+        "intermediate_size": 8192,
+        "tied_embedding": True,
+    },
+    "llama-3.2-3b": {
+        **_LLAMA_3,
+        "layers": 28,
+        "hidden_size": 3072,
+        "heads": 24,
+        "kv_heads": 8,
+        "intermediate_size": 8192,
+        "tied_embedding": True,
+    },
     "llama-7b": {
         "sequence_length": 2048,
-        **_make_sizes(32, 4096, 32, 32, 11008),
+        "layers": 32,
+        "hidden_size": 4096,
+        "heads": 32,
+        "kv_heads": 32,
+        "intermediate_size": 11008,
         "normalization_epsilon": 1e-6,
     },
-    "llama-2-7b": {"sequence_length": 4096, **_make_sizes(32, 4096, 32, 32, 11008)},
-    "llama-3-8b": {**_LLAMA_3, **_make_sizes(32, 4096, 32, 8, 14336)},
+    "llama-2-7b": {
+        "sequence_length": 4096,
+        "layers": 32,
+        "hidden_size": 4096,
+        "heads": 32,
+        "kv_heads": 32,
+        "intermediate_size": 11008,
+    },
+    "llama-3-8b": {
+        **_LLAMA_3,
+        "layers": 32,
+        "hidden_size": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "intermediate_size": 14336,
+    },
 }
 VERIFICATION = Verification(
     # two query heads per key head, and heads large enough for several rotary frequencies

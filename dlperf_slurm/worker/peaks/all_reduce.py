@@ -81,17 +81,18 @@ def _time(operation: Operation) -> float:
 def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operation], str]:
     """Return an all-reduce of `count` float32 numbers, and OF_FRAMEWORK or OF_MPI.
 
-    The operation is None if this rank lacks memory, or without the framework's collective and MPI,
-    which sums in host memory.
+    The operation is None if this rank lacks memory, or if there is neither a collective of the
+    framework nor MPI. MPI sums in host memory.
     """
-    import numpy
-
     try:
         operation = _make_own(case, count)
         if operation is not None:
             return operation, OF_FRAMEWORK
+        import numpy
+
         total = world.make_sum(numpy.zeros(count, numpy.float32))
-        return None if total is None else Operation(total, lambda result: None), OF_MPI
+        operation = None if total is None else Operation(total, lambda result: None)
+        return operation, OF_MPI
     except (MemoryError, RuntimeError):
         return None, ""
 
