@@ -98,6 +98,12 @@ def test_model_or_mode_that_was_not_published_has_no_figure():
     assert_problem(row["differences"], says=("model", "mode"))
 
 
+def test_figures_of_the_nearest_batch_size_are_found():
+    (case,) = analyze([make_case(mode="infer", precision="amp-fp16")]).cases.itertuples()
+    nearest = find_nearest(case, read_source("nvidia_mxnet_resnet50_inference"))
+    assert [figure.batch_size_per_device for figure in nearest] == [128, 128, 128]
+
+
 def test_failed_case_keeps_its_row_without_a_ratio():
     row = find_row("dlperf", samples=(), problems=("failed: x",))
     assert list_figures(row) == ["failed", "392.24", "none"]

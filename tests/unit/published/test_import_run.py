@@ -98,6 +98,14 @@ def test_directory_stands_for_all_files_below_it_but_hidden_ones(home, capsys):
     assert [entry["log"] for entry in json.loads(printed)] == ["logs/a.log", "logs/b/run.log"]
 
 
+def test_figures_that_need_what_the_log_does_not_tell_ask_for_it(home, capsys):
+    copy_log(PADDLE_BERT, "some.log")
+    code, printed, _ = run_main(["some.log", "--dry-run", "--json"], capsys)
+    (entry,) = json.loads(printed)
+    assert (code, entry["status"]) == (0, "measured")
+    assert_problem(entry["reason"], says=("devices", "--set devices="))
+
+
 def test_command_line_outweighs_the_log_and_the_log_its_name(home):
     path = copy_log(PYTORCH, "other_gpu4_bs64_amp.log")
     (told,) = import_log(path, ImportOptions())
