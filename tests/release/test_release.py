@@ -98,7 +98,11 @@ def python(tmp_path_factory):
 
 
 def test_readme_has_three_ways_to_install():
-    assert len(list_install_commands()) == 3
+    assert list_install_commands() == [
+        "python3 -m pip install .",
+        'python3 -m pip install "git+file://$PWD"',
+        "python3 -m pip wheel --no-deps -w dist . && python3 -m pip install dist/*.whl",
+    ]
 
 
 def clone(folder):
