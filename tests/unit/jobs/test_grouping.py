@@ -33,7 +33,7 @@ def render(site, *cases) -> dict[str, str]:
         ("setup", "ulimit -n 4096"),
         ("after_modules", "ulimit -n 4096"),
         ("node", {"check": {"ecc": True}}),
-        ("qos", "high"),
+        *((name, "x") for name in ("partition", "account", "qos", "constraint", "reservation")),
         ("template", "own.sbatch.j2"),
         # sbatch has to know this image
         ("environments", {"jax": {"container": {"runtime": "shifter", "image": "a"}}}),
