@@ -78,6 +78,7 @@ MISTAKES = [
     ("[env]\n'A-B' = 'x'", "env.A-B", ("'A-B'", "letters, digits and _")),
     ("[env]\nA = true", "env.A", ("not a string", '"true"', "'\"true\"'")),
     ("[env]\nattempt_dir = '/'", "env.attempt_dir", ("'attempt_dir'", "job script")),
+    ("directives = '--output=/tmp/x'", "directives", ("'--output=/tmp/x': --output",)),
     (
         "directives = ['--requeue', '--arr=0-9']",
         "directives[1]",

@@ -306,6 +306,7 @@ def test_work_of_all_cases_together_is_bounded():
         ("{{ frameworks[0].__class__ }}", "access to attribute '__class__' of 'FrameworkScript'"),
         ("{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}", "in a loop"),
         ("{{ '{:9999999999}'.format(1) }}", "access to attribute 'format' of 'str'"),
+        ("{{ (1).to_bytes(10**10, 'big') }}", "access to attribute 'to_bytes' of 'int'"),
         ("{% set x = namespace() %}", "'namespace' is undefined"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
         ("{{ 1 | nofilter }}", "No filter named 'nofilter'"),
