@@ -132,6 +132,16 @@ def test_whole_group_of_a_script_is_ended(tmp_path, monkeypatch, must_wait):
 
 
 @pytest.mark.integration
+def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
+    run = stage_local()
+    fake_environment.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    command = local.make_command(run.path, "1n1g", 2, local.TimeLimit(seconds=3))
+    assert subprocess.run(command).returncode == 0
+    submit(run, "--wait")
+    assert find_states(run) == {"1n1g.0": "TIMEOUT", "1n1g.1": "COMPLETED"}
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("is_journaled", [True, False])
 def test_cancel_ends_what_runs_and_what_waits(stage_local, is_journaled):
     """Also an array job whose submission was cut short before it was in the journal."""
