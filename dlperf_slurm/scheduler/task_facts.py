@@ -224,7 +224,7 @@ def _describe_missing_record(facts: TaskFacts) -> str:
     exit_code = "?" if facts.files.exit_code is None else facts.files.exit_code
     nodes = "" if facts.row is None or facts.row.is_local else facts.row.nodes
     on_nodes = f" on {nodes}" if nodes else ""
-    words = f": {last_line!r}" if last_line else ", and nothing in its error output"
+    words = f": {last_line!r}" if last_line else ": nothing in its error output"
     return f"no record, exit code {exit_code}{on_nodes}{words}"
 
 
