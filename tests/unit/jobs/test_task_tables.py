@@ -244,14 +244,12 @@ REFUSED_COMMANDS = {
     "{% endfor %}{% endfor %}": "too much work",
     "{% for i in range(900) %}{% for j in range(900) %}{% if 'x' in range(9999) %}x{% endif %}"
     "{% endfor %}{% endfor %}": "too much work",
-    "{% for i in range(9999) %}{% if range(9999)|join|replace('1','22')|length < 0 %}x{% endif %}"
+    "{% for i in range(9) %}{% if range(9999)|join|replace(range(9999)|join,'') %}x{% endif %}"
     "{% endfor %}": "too much work",
     "{% for i in range(9) %}{% if (range(9999)|join).split(range(9999)|join) %}x{% endif %}"
     "{% endfor %}": "too much work",
     "{% for i in range(9) %}{% if (range(9999)|join).split(sep=range(9999)|join) %}x{% endif %}"
     "{% endfor %}": "too much work",
-    "{% for i in range(9999) %}{% for j in range(99) %}{% if 2**2000 < 0 %}x{% endif %}"
-    "{% endfor %}{% endfor %}": "too much work",
     "{% for a in [range(9999)|join('x' ~ range(30)|join)] %}"
     + "".join(f"{{% for {b} in [{a}~{a}~{a}~{a}~{a}] %}}" for a, b in zip("abcdefg", "bcdefgh"))
     + "{% if h == '' %}x{% endif %}"
