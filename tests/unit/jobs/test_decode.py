@@ -128,7 +128,9 @@ def test_ranges_are_of_fields_that_there_are():
     [
         *(("ranks", "window_seconds", value) for value in (0.0, math.inf)),
         *(("ranks", "final_loss", math.nan), ("ranks", "rank", -2)),
-        *(("ranks", "peak_memory_bytes", 2**60), ("telemetry", "stolen_share", -7)),
+        ("ranks", "peak_memory_bytes", 2**60),
+        *(("telemetry", name, -7) for name in ("energy_joules", "mean_power_watts", "samples")),
+        *(("telemetry", name, -7) for name in ("mean_utilization", "stolen_share")),
     ],
 )
 def test_value_out_of_its_range_is_named(table, name, value):
