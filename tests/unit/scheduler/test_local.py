@@ -85,8 +85,9 @@ def test_files_of_a_run_have_its_permissions_whatever_the_umask(stage_local):
 @pytest.mark.integration
 def test_setup_that_fails_is_named(stage_local, monkeypatch):
     # no scheduler hands out devices here
-    monkeypatch.setenv(DEVICE_VARIABLES[0], "7")
-    setup = f'environments.pytorch.setup=["(exit ${DEVICE_VARIABLES[0]})"]'
+    for name in DEVICE_VARIABLES:
+        monkeypatch.setenv(name, "2")
+    setup = f'environments.pytorch.setup=["(exit $((1 + {" + ".join(DEVICE_VARIABLES)})))"]'
     run = stage_local(repeats=1, settings=[setup])
     assert submit(run, "--wait").returncode == 5
     assert find_states(run) == {"1n1g.0": "FAILED"}
