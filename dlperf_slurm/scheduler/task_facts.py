@@ -224,8 +224,8 @@ def _describe_missing_record(facts: TaskFacts) -> str:
     exit_code = "?" if facts.files.exit_code is None else facts.files.exit_code
     nodes = "" if facts.row is None or facts.row.is_local else facts.row.nodes
     on_nodes = f" on {nodes}" if nodes else ""
-    words = f": {last_line!r}" if last_line else ", and no line of error output was found"
-    return f"no record, exit code {exit_code}{on_nodes}{words}"
+    words = repr(last_line) if last_line else "no line of error output was found"
+    return f"no record, exit code {exit_code}{on_nodes}: {words}"
 
 
 def _describe_hold(facts: TaskFacts) -> str:

@@ -153,6 +153,7 @@ def test_frame_of_cases_has_the_medians_and_is_the_callers_own(run):
 def test_figures_of_a_failed_case_are_missing(two_runs):
     fail_case(two_runs[0], CASE_2)
     run = dp.open_run(two_runs[0])
+    assert [run.is_complete, dp.open_run(two_runs[1]).is_complete] == [False, True]
     cases = run.frame()
     assert cases.samples_per_s.isna().tolist() == [False, True]
     assert cases.batch_size_measured.tolist() == [8, pandas.NA]
@@ -304,6 +305,12 @@ def test_history_is_of_the_selected_cases(two_runs):
             dp.open_history(**options)
     with pytest.raises(dp.InputError, match=r"^nowhere: cannot be read"):
         dp.open_history("nowhere")
+
+
+def test_history_names_what_it_left_out(two_runs):
+    (two_runs[0] / "manifest.json").unlink()
+    (problem,) = dp.open_history().problems
+    assert_problem(problem, file=two_runs[0], says=("manifest.json",))
 
 
 def test_frozen_code_of_a_run_can_be_imported_without_the_interface(small_run):

@@ -197,6 +197,17 @@ def test_training_that_goes_back_is_a_problem():
     assert not fill_marks((1,), (1,), may_repeat=True).fault
 
 
+def test_window_leaves_out_the_first_interval_of_every_epoch():
+    (window,) = make_time_window(0, fill_marks((0, 9), (0, 19), (1, 9), (1, 19)).by_rank[0])
+    assert (window.steps, window.seconds, window.step_seconds) == (20, 20.0, ())
+
+
+def test_micro_batches_multiply_steps_and_have_no_times_of_their_own():
+    marks = fill_marks((1,), (2,), (2,), may_repeat=True)
+    (window,) = make_time_window(0, marks.by_rank[0], micro_batches=4)
+    assert (window.steps, window.step_seconds) == (8, ())
+
+
 def test_window_needs_times_that_go_forward():
     marks = Marks()
     for step, time in ((1, 10.0), (2, 20.0), (3, 15.0)):

@@ -78,6 +78,7 @@ MISTAKES = [
     ("[env]\n'A-B' = 'x'", "env.A-B", ("'A-B'", "letters, digits and _")),
     ("[env]\nA = true", "env.A", ("not a string", '"true"', "'\"true\"'")),
     ("[env]\nattempt_dir = '/'", "env.attempt_dir", ("'attempt_dir'", "job script")),
+    ("directives = '--output=/tmp/x'", "directives", ("'--output=/tmp/x': --output",)),
     (
         "directives = ['--requeue', '--arr=0-9']",
         "directives[1]",
@@ -90,6 +91,8 @@ MISTAKES = [
     ("gpu_request = 'gpus-per-nodes'", "gpu_request", ("allowed: gpus-per-node, gres, none",)),
     ("rendezvous.host_suffix = '$(x)'", "rendezvous.host_suffix", ("pattern",)),
     ("rendezvous.interface = 'ib0/1'", "rendezvous.interface", ("pattern",)),
+    ("rendezvous.interface = 'sixteen-letters-'", "rendezvous.interface", ("pattern",)),
+    ("clusters = 'one,two'", "clusters", ("'one,two'", "pattern")),
     ("umask = '0888'", "umask", ("pattern",)),
     ("ranks = 'slrum'", "ranks", ("known: mpi, slurm, torchrun",)),
     ("inherit = ['SBATCH_WAIT']", "inherit[0]", ("'SBATCH_WAIT'",)),

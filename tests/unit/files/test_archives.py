@@ -162,6 +162,12 @@ def test_member_with_another_name_before_its_bytes_is_refused():
         read(io.BytesIO(content), "a")
 
 
+def test_member_above_its_limit_is_refused():
+    file = make_zip(("a", b"x" * 100))
+    with pytest.raises(FileProblem, match=r"^a\.zip/a: has more than 99 bytes"):
+        read_member(file, list_members(file, "a.zip")["a"], 99, "a.zip/a")
+
+
 @pytest.mark.integration
 def test_member_that_says_less_than_it_unpacks_to_is_refused_and_never_unpacked():
     file = damage(24, struct.pack("<L", 1000), ("a", b"\0" * 2**28))

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+import os
 import typing
 
 import pytest
@@ -16,6 +17,7 @@ from dlperf_slurm.contract.json_files import SCHEMA_VERSION, read_json, write_js
 from dlperf_slurm.contract.peaks import Peaks
 from dlperf_slurm.contract.record import BatchTrial, Epoch, Record
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import JSON_LIMIT_BYTES
 from dlperf_slurm.jobs import decode
 from dlperf_slurm.jobs.decode import RANGES
 from dlperf_slurm.jobs.journal import Event
@@ -128,7 +130,9 @@ def test_ranges_are_of_fields_that_there_are():
     [
         *(("ranks", "window_seconds", value) for value in (0.0, math.inf)),
         *(("ranks", "final_loss", math.nan), ("ranks", "rank", -2)),
-        *(("ranks", "peak_memory_bytes", 2**60), ("telemetry", "stolen_share", -7)),
+        ("ranks", "peak_memory_bytes", 2**60),
+        *(("telemetry", name, -7) for name in ("energy_joules", "mean_power_watts", "samples")),
+        *(("telemetry", name, -7) for name in ("mean_utilization", "stolen_share")),
     ],
 )
 def test_value_out_of_its_range_is_named(table, name, value):
@@ -160,3 +164,11 @@ def test_another_version_is_refused_whatever_else_is_wrong(version):
     text = json.dumps(DATA).replace('"schema_version": 1', f'"schema_version": {version}')
     for damaged in (text, text.replace('"status"', '"state"')):
         assert refuse(damaged).startswith("schema_version is ")
+
+
+def test_file_of_another_size_than_any_record_is_refused(tmp_path):
+    path = tmp_path / "record.json"
+    path.touch()
+    os.truncate(path, JSON_LIMIT_BYTES + 1)
+    with pytest.raises(FileProblem, match=f"{path}: has more than {JSON_LIMIT_BYTES} bytes"):
+        decode.read_json(path, Record)

@@ -33,7 +33,7 @@ def render(site, *cases) -> dict[str, str]:
         ("setup", "ulimit -n 4096"),
         ("after_modules", "ulimit -n 4096"),
         ("node", {"check": {"ecc": True}}),
-        ("qos", "high"),
+        *((name, "x") for name in ("partition", "account", "qos", "constraint", "reservation")),
         ("template", "own.sbatch.j2"),
         # sbatch has to know this image
         ("environments", {"jax": {"container": {"runtime": "shifter", "image": "a"}}}),
@@ -48,6 +48,19 @@ def test_cases_that_differ_in_one_setting_alone_are_jobs_of_their_own(setting, v
         ("1n1g-shape2", ["pytorch"]),
     ]
     assert (groups[0].time_limit_minutes == 5) == (setting == "time_limit_minutes")
+
+
+def test_script_of_a_shape_has_the_settings_of_its_cases_alone(home):
+    block = '{% extends "base.sbatch.j2" %}{% block prologue %}# own{% endblock %}\n'
+    (home / "own.sbatch.j2").write_text(block, encoding="utf-8")
+    own = {"partition": "old", "directives": ["--requeue"], "setup": "ulimit -n 4096"}
+    own.update(template="own.sbatch.j2", node={"check": {"ecc": True}})
+    site = make_site(scheduler="slurm", override=[{"when": {"framework": "jax"}, **own}])
+    files = render(site, *(make_matrix_case(framework=name) for name in ("pytorch", "jax")))
+    of_jax, others = files["scripts/1n1g.sbatch"], files["scripts/1n1g-shape2.sbatch"]
+    words = ["#SBATCH --partition=old\n", "#SBATCH --requeue\n", "ulimit -n 4096", "# own"]
+    assert [(word in of_jax, word in others) for word in words] == [(True, False)] * len(words)
+    assert [name for name in files if name.endswith(".node.json")] == ["scripts/1n1g.node.json"]
 
 
 def test_one_array_starts_ranks_by_srun_without_mpi_and_by_mpirun():

@@ -157,7 +157,7 @@ def test_short_time_limit_has_no_warning_which_could_come_at_its_start(minutes, 
     assert ("#SBATCH --signal=B:USR1@60\n" in render(site)) == is_warned
 
 
-@pytest.mark.parametrize("text", ["a\nb", "a\\b", "\x1b[0m", """a"b'c"""])
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x00b", "a\\b", "\x1b[0m", """a"b'c"""])
 def test_directive_refuses_what_sbatch_cannot_read(text):
     with pytest.raises(InputError) as caught:
         quote_directive(text)

@@ -126,6 +126,9 @@ def test_script_without_an_end_counts_if_it_made_the_measured_steps_and_is_ended
         (f"cat {LOG}; exit 3", {}, "exit code 3"),
         (f"head -20 {LOG}", {}, "the log"),
         (f"cat {LOG}", {"batch_size_per_device": 32}, "batch_size_per_device is 64 in the log"),
+        (f"cat {LOG}", {"model": "bert"}, "model is resnet50 in the log"),
+        (f"cat {LOG}", {"gradient_sync": "native"}, "gradient_sync is parameter_server in the log"),
+        (f"sed s/training/forward-only/ {LOG}", {}, "mode is infer in the log"),
         (f"cat {LOG} {LOG}", {}, "2 runs"),
         (f"sed 's/ (synthetic)//' {LOG}", {}, "data is folder in the log"),
         ("python3 -c 'import no_such'", {}, "ModuleNotFoundError: No module named 'no_such'"),
@@ -241,6 +244,10 @@ REFUSED_COMMANDS = {
     "{% endfor %}{% endfor %}": "too much work",
     "{% for i in range(900) %}{% for j in range(900) %}{% if 'x' in range(9999) %}x{% endif %}"
     "{% endfor %}{% endfor %}": "too much work",
+    "{% for i in range(9) %}{% if range(9999)|join|replace(range(9999)|join,'') %}x{% endif %}"
+    "{% endfor %}": "too much work",
+    "{% for i in range(9) %}{% if (range(9999)|join).split(range(9999)|join) %}x{% endif %}"
+    "{% endfor %}": "too much work",
     "{% for i in range(9) %}{% if (range(9999)|join).split(sep=range(9999)|join) %}x{% endif %}"
     "{% endfor %}": "too much work",
     "{% for a in [range(9999)|join('x' ~ range(30)|join)] %}"
@@ -252,6 +259,7 @@ REFUSED_COMMANDS = {
     "{{ '%1000000000d' % 1 }}": "% needs numbers, not '%1000000000d'",
     "{{ range(9999) | join(framework | replace('t', range(9999) | join)) }}": "filter exceeds",
     "{% set a = 'x' ~ framework %}{{ a }}": "assign cannot stand in a command; allowed:",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "macro cannot stand in a command",
     "{% include '/etc/passwd' %}": "include cannot stand in a command",
     "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}": "nested too deeply",
     "x" * 30_000: "more than 20000 characters",
@@ -296,6 +304,7 @@ def test_work_of_all_cases_together_is_bounded():
         ("{{ frameworks[0].__class__ }}", "access to attribute '__class__' of 'FrameworkScript'"),
         ("{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}", "in a loop"),
         ("{{ '{:9999999999}'.format(1) }}", "access to attribute 'format' of 'str'"),
+        ("{{ (1).to_bytes(10**10, 'big') }}", "access to attribute 'to_bytes' of 'int'"),
         ("{% set x = namespace() %}", "'namespace' is undefined"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
         ("{{ 1 | nofilter }}", "No filter named 'nofilter'"),

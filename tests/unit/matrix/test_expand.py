@@ -106,6 +106,15 @@ def test_override_sets_values_to_0_and_to_false():
     assert found == 2 * [(16, True, 0.1, 20, None)] + 2 * [(0, False, 0.0, 0, 0)]
 
 
+def test_override_of_the_model_is_merged_into_its_parameters():
+    axes = TWO_BY_TWO.replace('"resnet50"', '"resnet50"\nimage_size = 64\nwidth = 16')
+    rules = (
+        "[[override]]\nwhen = { nodes = 2 }\nmodel = { width = 8, stage_blocks = [1, 1, 1, 1] }\n"
+    )
+    expected = {"image_size": 64, "width": 8, "stage_blocks": (1, 1, 1, 1)}
+    assert expand(rules, axes).cases[-1].model_parameters == expected
+
+
 def test_override_may_use_an_overridden_axis_for_model_and_protocol():
     rules = (
         "[[override]]\nwhen = { precision = 'fp32' }\nbatch_size_per_device = 16\n"

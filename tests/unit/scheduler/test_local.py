@@ -85,8 +85,9 @@ def test_files_of_a_run_have_its_permissions_whatever_the_umask(stage_local):
 @pytest.mark.integration
 def test_setup_that_fails_is_named(stage_local, monkeypatch):
     # no scheduler hands out devices here
-    monkeypatch.setenv(DEVICE_VARIABLES[0], "7")
-    setup = f'environments.pytorch.setup=["(exit ${DEVICE_VARIABLES[0]})"]'
+    for name in DEVICE_VARIABLES:
+        monkeypatch.setenv(name, "2")
+    setup = f'environments.pytorch.setup=["(exit $((1 + {" + ".join(DEVICE_VARIABLES)})))"]'
     run = stage_local(repeats=1, settings=[setup])
     assert submit(run, "--wait").returncode == 5
     assert find_states(run) == {"1n1g.0": "FAILED"}
@@ -129,6 +130,16 @@ def test_whole_group_of_a_script_is_ended(tmp_path, monkeypatch, must_wait):
     assert not local.has_processes(process.pid)
     assert local.make_job_id(pid) is None
     assert process.wait(10) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.integration
+def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
+    run = stage_local()
+    fake_environment.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    command = local.make_command(run.path, "1n1g", 2, local.TimeLimit(seconds=3))
+    assert subprocess.run(command).returncode == 0
+    submit(run, "--wait")
+    assert find_states(run) == {"1n1g.0": "TIMEOUT", "1n1g.1": "COMPLETED"}
 
 
 @pytest.mark.integration

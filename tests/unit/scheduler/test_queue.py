@@ -134,6 +134,7 @@ def test_list_that_is_cut_is_asked_for_one_by_one(bin_dir):
         (["REVOKED", "RUNNING"], "RUNNING"),
         (["COMPLETED", "REVOKED"], "COMPLETED"),
         (["PENDING", "RUNNING"], "RUNNING"),
+        (["RUNNING", "PENDING"], "RUNNING"),
         (["REVOKED"], "REVOKED"),
     ],
 )

@@ -103,7 +103,7 @@ def test_further_attempt_of_a_profiled_repeat_is_profiled(run, monkeypatch):
     [
         ("FAILED", "rank 1 on n2: ValueError: x"),
         ("FAILED", "rank 0 on n2: FileNotFoundError: No such file or directory: '/data'"),
-        ("TIMEOUT", ""),
+        *(("TIMEOUT", ""), ("OUT_OF_MEMORY", ""), ("CANCELLED", "by the command `cancel`")),
     ],
 )
 def test_other_failure_is_left_to_the_user(run, state, detail):

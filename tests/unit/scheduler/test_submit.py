@@ -171,6 +171,11 @@ def test_retry_that_cannot_ask_the_scheduler_stages_nothing(cluster, staged_run)
     assert staged_run.list_group_ids() == GROUPS
 
 
+def test_group_that_is_staged_twice_in_the_journal_is_one(staged_run):
+    append_event(staged_run.path, Event(STAGED, group_id="1n1g"))
+    assert staged_run.list_group_ids() == GROUPS
+
+
 def list_states(run):
     return {state.task.group_id: state.state for state in Tracker(run).refresh(ask_scheduler=True)}
 

@@ -195,6 +195,14 @@ def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_d
     assert (submitter.waiting, slurm.list_taken()) == ({}, GROUPS)
 
 
+def test_group_larger_than_the_limit_is_named_once_nothing_is_queued(home, bin_dir, staged_run):
+    FakeSlurm(home, bin_dir, limit=99)
+    submitter = Submitter(limit_site(staged_run, max_submitted=1), print)
+    submitter.submit()
+    with pytest.raises(SchedulerError, match=r"^1n1g .*max_submitted = 1"):
+        submitter.submit_waiting()
+
+
 def test_variables_of_the_shell_that_sbatch_does_not_see_are_named_once(
     home, bin_dir, staged_run, monkeypatch
 ):

@@ -36,6 +36,7 @@ from dlperf_slurm.jobs.journal import (
     append_event,
     append_events,
     read_journal,
+    read_whole_journal,
 )
 from dlperf_slurm.jobs.markers import LOG_WORDS, MARKERS_DIR
 from dlperf_slurm.scheduler import follow
@@ -542,6 +543,26 @@ def test_marker_that_comes_or_goes_between_two_looks_is_seen(run):
     change_markers(run)
     later = tracker.refresh(ask_scheduler=True)[:2]
     assert "COMPLETED" not in {state.state for state in later}
+
+
+def test_journal_that_was_replaced_since_is_read_anew(run):
+    finish(run, 2)
+    events, _ = read_whole_journal(run.path)
+    lines = [json.dumps(vars(replace(event, host="elsewhere"))) + "\n" for event in events]
+    (run.path / "journal.jsonl").write_text("".join(lines), encoding="utf-8")
+    assert {event.host for event in read_whole_journal(run.path)[0]} == {"elsewhere"}
+
+
+def test_line_of_the_journal_that_is_being_written_counts_once_it_is_whole(run):
+    line = json.dumps(vars(Event(STATE, format_now(), GROUP)))
+    before, _ = read_whole_journal(run.path)
+    with (run.path / "journal.jsonl").open("a", encoding="utf-8") as file:
+        file.write(line[:20])
+        file.flush()
+        assert read_whole_journal(run.path) == (before, False)
+        file.write(line[20:] + os.linesep)
+    events, is_whole = read_whole_journal(run.path)
+    assert (is_whole, events[:-1]) == (True, before)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,12 @@ def test_array_task_leaves_its_files_one_marker_and_no_log(make):
     assert json.loads(job.read("case.json")) == case
 
 
+def test_log_of_a_script_that_said_more_stays(make):
+    job = make(settings="echo a warning")
+    assert job.run() == 0
+    assert job.log.read_text().startswith(f"a warning\n{LOG_WORDS} ")
+
+
 def test_task_reads_its_row_its_case_and_its_external_script(make):
     job = make()
     first = '{"axes": {}, "case_id": "b"}\n'
@@ -292,6 +298,7 @@ USER_HOME = pwd.getpwuid(os.geteuid()).pw_dir
         ("$A $B $PWD", {"prepare": "  export A=1", "activate": "  export B=2"}, {}, "1 2 {folder}"),
         # where it is not set, it is that of the password database
         ("$HOME", {}, {"HOME": None}, USER_HOME),
+        ("$HOME", {}, {"HOME": ""}, USER_HOME),
         # GPUs are numbered by the bus unless user or site say otherwise
         ("$CUDA_DEVICE_ORDER", {}, {}, "PCI_BUS_ID"),
         ("$CUDA_DEVICE_ORDER", {}, FASTEST, "FASTEST_FIRST"),
