@@ -5,7 +5,7 @@ from support.problems import assert_problem
 
 from dlperf_slurm.logs.lines import LogLine
 from dlperf_slurm.logs.marks import Mark, RankMarks
-from dlperf_slurm.logs.windows import drop_warmup, make_warm_window
+from dlperf_slurm.logs.windows import Window, drop_warmup, make_warm_window, merge_unlabelled
 
 
 def _collect(entries):
@@ -32,6 +32,12 @@ def test_a_step_that_one_rank_did_not_print_is_named():
 
 def test_labels_on_some_lines_only_are_a_problem():
     assert "others do not" in _collect([(0, 1, "a"), (-1, 1, "b")]).fault
+
+
+def test_the_slowest_unlabelled_window_is_the_job_s():
+    windows = [Window(-1, 10, 5.0), Window(-2, 10, 6.0), Window(-3, 10, 4.0)]
+    assert merge_unlabelled(windows) == (Window(-1, 10, 6.0),)
+    assert merge_unlabelled([Window(2, 10, 5.0)]) == (Window(2, 10, 5.0),)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,15 @@ def test_lines_that_become_rare_are_not_lost():
     assert count_timed_steps(marks) == [10, 10, 10, 10, 100, 100, 100]
 
 
+def test_tensorflow2_log_without_the_line_of_its_last_steps_is_incomplete(tmp_path):
+    log = next(FOLDER.rglob("1n8g/rn50_b128_fp32_1.log"))
+    lines = log.read_bytes().splitlines(True)
+    del lines[max(number for number, line in enumerate(lines) if b"TimeHistory: " in line)]
+    (run,) = import_bytes(tmp_path, log, b"".join(lines))
+    assert (run.status, run.samples_per_s) == ("incomplete", None)
+    assert_problem(run.reason, says=(" of ", "steps"))
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -10,6 +10,7 @@ from reference_logs import FOLDER
 from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.cli.logs import _format_figure
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.run_directory import list_run_ids, open_run
@@ -188,3 +189,8 @@ def test_incomplete_log_s_figure_by_its_publisher_s_rule_is_a_note(home, capsys)
     assert (record.status, record.ranks) == ("failed", ())
     assert record.reason.startswith("incomplete: ")
     assert_problem(run.manifest.cases[0].notes[-1], says=("2494 samples/s", "part"))
+
+
+@pytest.mark.parametrize(("rate", "text"), [(0.0123456, "0.01235"), (12.3456, "12.35")])
+def test_small_rates_keep_their_digits(rate, text):
+    assert _format_figure(rate) == text

@@ -133,6 +133,17 @@ def test_files_say_what_they_show_of_which_run_and_have_no_dates(plots):
     assert {"throughput, images/s (higher: faster)", "jax", "pytorch", "1n1g", "1n2g"} <= set(texts)
 
 
+def test_same_input_gives_the_same_bytes_whatever_the_user_has_set(plots):
+    import matplotlib
+
+    # of what the figures set themselves, and of what they leave at matplotlib's default
+    set_by_us = {"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": None}
+    others = {"savefig.bbox": "tight", "xtick.direction": "in", "figure.subplot.left": 0.4}
+    with matplotlib.rc_context({**set_by_us, **others}):
+        plot = plot_throughput()
+    assert plot.svg == plots[plot.name].svg
+
+
 def test_throughput_has_medians_with_their_intervals():
     rows = make_rows()
     jax = scaling.make_throughput_chart(rows).series[0]

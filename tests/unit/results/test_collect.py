@@ -111,6 +111,7 @@ def test_step_of_training_takes_as_long_as_on_the_slowest_rank(staged_run):
         (True, [[0.2] * 10], r"\(1, 10\), .*\(2, 10\)"),
         (True, [[0.2] * 10, [0.19] * 10], r"rank 1 .*1\.9\d* s .*window_seconds of this rank is 2"),
         (True, [[0.2] * 10, [math.nan] * 10], "NaN times"),
+        (True, [[0.2] * 10, [-0.2] * 10], "NaN times"),
         # which numpy would have to unpickle
         (False, [[{}] * 10] * 2, r"\.npy .*numbers"),
     ],

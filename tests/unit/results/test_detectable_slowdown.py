@@ -40,6 +40,11 @@ def test_interleaved_runs_have_the_power_of_the_paired_test():
     assert paired < unpaired - 5
 
 
+def test_each_number_of_repeats_has_a_line():
+    lines = describe_power({"a": (7, "repeat"), "b": (3, "block"), "c": (7, "repeat")}, ())
+    assert [line[:8] for line in lines] == ["7 repeat", "3 blocks"]
+
+
 QUESTION = (7, 0.01, 0.05, 4, False)
 
 

@@ -18,6 +18,7 @@ from support.cases import vary
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_cache_dir
+from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.run_directory import open_run
@@ -129,6 +130,13 @@ def test_verdicts_of_a_case_hold_together(staged, home):
 )
 def test_cases_are_chosen_by_pattern_and_framework(two_runs, patterns, frameworks, count):
     assert len({row.timeline for row in read_rows(patterns, frameworks)}) == count
+
+
+@pytest.mark.parametrize(("patterns", "frameworks"), [(["*1n1g"], []), ([], ["jax"])])
+def test_error_lists_the_cases_if_none_is_chosen(two_runs, patterns, frameworks):
+    with pytest.raises(InputError) as caught:
+        read_rows(patterns, frameworks)
+    assert_problem(caught.value, file=RESULTS, says=(CASE_1, CASE_2))
 
 
 def test_only_a_run_that_changed_is_read_again(two_runs):

@@ -26,7 +26,7 @@ from dlperf_slurm.contract.record import STEP_SECONDS_FILE
 from dlperf_slurm.files.owned import LIST_FILE
 from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.formats.html import make_page
-from dlperf_slurm.reports.formats.page.figures import inline_svg
+from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
 from dlperf_slurm.reports.formats.page.glossary import GLOSSARY, explain
 from dlperf_slurm.reports.formats.page.provenance import tabulate_missing
 from dlperf_slurm.reports.formats.page.reproduce import write_command
@@ -180,6 +180,14 @@ def test_page_weighs_less_than_20_kilobytes_a_case():
         plots = plot_cases(cases)
     page = make_page(Report(summarize_cases(cases), plots))
     assert len(page.encode()) < 20_000 * len(cases)
+
+
+def test_figure_has_the_pages_colours_and_no_style_of_its_own(plots):
+    for plot in plots:
+        svg = inline_svg(plot)
+        assert [color for color in PAGE_COLORS if color in svg.lower()] == []
+        assert "<style" not in svg
+        assert f">{plot.caption}</desc>" in svg
 
 
 def test_references_inside_a_figure_have_an_end(plots):

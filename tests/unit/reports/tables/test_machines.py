@@ -107,6 +107,11 @@ def test_device_is_followed_over_the_hosts_of_its_repeats():
     assert (second.host, second.ranks, second.slowness) == ("b", "1 3", 2)
 
 
+def test_inference_waits_for_nobody():
+    (row,) = list_rows(make_rank_case("1n2g", [[[1], [2]]], mode="infer"))
+    assert row.waiting_share is None
+
+
 def test_slow_device_is_named_with_the_test_that_found_it():
     # one of its host's two by chance in seven repeats: 2 ** -7, of four devices in all 0.031;
     # 1.2 / 1.1 - 1
