@@ -84,6 +84,14 @@ def test_power_beyond_the_simulated_repeats_goes_on_as_before(monkeypatch):
     assert compute_power.__wrapped__(100, 0.02, slowdown) == pytest.approx(simulated, abs=0.04)
 
 
+def test_power_of_a_hundred_thousand_repeats_is_bounded_in_memory():
+    resource = pytest.importorskip("resource")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert compute_power(99_999, 0.03, 0.05) == 1.0
+    assert compute_detectable_slowdown(99_999, 0.03) < 0.002
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
+
+
 def test_deciding_takes_what_the_test_needs_at_least_and_the_maximum_at_most():
     assert count_deciding_repeats([0.0001, 0.0001], 0.5, 0.05) == 6
     assert count_deciding_repeats([0.03, 0.03], 0.0, 0.05) == MAX_REPEATS
