@@ -181,6 +181,8 @@ def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
         known = latest.setdefault(state.task.repeat_dir, state)
         if known is not state and state.task.attempt > known.task.attempt:
             latest[state.task.repeat_dir] = state
+    if len(latest) == len(states):
+        return {}
     lasts = [(state, latest[state.task.repeat_dir]) for state in states]
     return {s.task.marker: f"; retried, now {last.state}" for s, last in lasts if last is not s}
 
