@@ -60,7 +60,7 @@ run_array_task() { # ARRAY_TASK_ID
   trap warn_ranks USR1
   write_marker started 0
   prepare_task
-  find_own_code
+  export_pythonpath
   set -u
   if declare -F "prepare_nodes_$framework" > /dev/null; then
     launch_in_environment "prepare_nodes_$framework"
@@ -188,7 +188,7 @@ export_worker_environment() {
 }
 
 # A site's setup, modules or environment may have replaced PYTHONPATH: ranks need code/ on it.
-find_own_code() {
+export_pythonpath() {
   [[ :${PYTHONPATH:-}: == *":$run_dir/code:"* ]] || export PYTHONPATH=$run_dir/code${PYTHONPATH:+:$PYTHONPATH}
 }
 
@@ -199,7 +199,7 @@ find_own_code() {
 # A trapped signal ends `wait`, but not the process, so that `wait` is repeated.
 launch_in_environment() { # FUNCTION
   has_launched=1
-  ("activate_$framework"; find_own_code; cd "$attempt_dir" || exit 69; "$1") &
+  ("activate_$framework"; export_pythonpath; cd "$attempt_dir" || exit 69; "$1") &
   launcher_pid=$!
   wait "$launcher_pid"
   exit_code=$?
@@ -243,7 +243,7 @@ end_array_task() {
     else
       "activate_$framework" 2> /dev/null
     fi
-    find_own_code
+    export_pythonpath
     cd "$attempt_dir" || exit 69
     "conclude_$framework" "$exit_code"
   )

@@ -223,7 +223,10 @@ class Site(JobSettings):
         return named.model_copy(update={"path": make_absolute(f"data/{name}")})
 
     def find_dataset_path(self, name: str) -> str:
-        """Return the folder or archive of a data set, as in `find_dataset`; it may not exist."""
+        """Return the folder or archive of a data set, as in `find_dataset`; it may not exist.
+
+        Without a path in `[datasets]` it is data/NAME in the working directory.
+        """
         return str(self.find_dataset(name).path)
 
 

@@ -151,7 +151,10 @@ def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
 
 
 def list_job_values(site: Site, kind: JobKind) -> dict[str, object]:
-    """Return the values that settings of the launch command may use, by name."""
+    """Return the values that settings of the launch command may use, by name.
+
+    Those of `list_shape_values`, and `framework` and `gradient_sync`.
+    """
     shape = list_shape_values(site, kind.topology)
     return {**shape, "framework": kind.framework, "gradient_sync": kind.gradient_sync}
 

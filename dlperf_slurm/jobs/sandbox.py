@@ -120,7 +120,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Do nothing: `is_safe_attribute` forbids `str.format`, whose widths have no limit."""
 
     def is_safe_attribute(self, owner: Any, name: str, value: Any) -> bool:
-        """Return whether a template may read an attribute: only a few of texts and numbers."""
+        """Return whether a template may read an attribute: a few methods of texts and numbers."""
         if isinstance(owner, (str, int, float)) and name not in _TEMPLATE_METHODS:
             return False
         return super().is_safe_attribute(owner, name, value)
@@ -392,7 +392,7 @@ def _read_attribute(
 
 
 def _to_int(value: Any, default: int = 0) -> int:
-    """Convert to an integer, or `default`, as Jinja2's `int`; SecurityError for a long text."""
+    """Convert to int, or `default`, as Jinja2's `int`; SecurityError beyond MAX_DIGITS digits."""
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         raise SecurityError(f"int: the text has more than {MAX_DIGITS} characters")
     try:

@@ -63,7 +63,10 @@ class StringTable:
 
 
 class TaskTables:
-    """The task tables of a run's groups, and the files of cases and scripts that they refer to."""
+    """The task tables of a run's groups, and the files of cases and scripts that they refer to.
+
+    `earlier` has the present text of these files, by name.
+    """
 
     def __init__(self, site: Site, run_id: str, earlier: Mapping[str, str]) -> None:
         self._site = site

@@ -27,5 +27,5 @@ conclude_pytorch() {
 }
 
 activate_pytorch
-find_own_code
+export_pythonpath
 cd "$attempt_dir" && launch_pytorch
